@@ -1,0 +1,47 @@
+//! The IDX format of MNIST: a magic number with type and rank, big-endian sizes, then the bytes. Gzipped or not.
+
+use super::array::{Array, Element};
+use super::records::Records;
+use super::{Dataset, Labels, Samples};
+use crate::error::{Error, Result};
+use flate2::read::GzDecoder;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+/// Images as N×1×height×width, and their labels.
+pub(super) fn open(images: &Path, labels: &Path) -> Result<Dataset> {
+    let samples = array(images, 3)?;
+    let labels = Labels::from_array(&array(labels, 1)?).map_err(|e| e.in_file(labels))?;
+    if labels.len() != samples.len() {
+        return Err(Error::data(format!("{}: {} images but {} labels", images.display(), samples.len(), labels.len())));
+    }
+    Ok(Dataset { samples: Box::new(samples), labels: Some(labels) })
+}
+
+fn array(path: &Path, rank: u8) -> Result<Array> {
+    let io = |e| Error::io(path, &e);
+    let file = BufReader::new(File::open(path).map_err(io)?);
+    let zipped = path.extension().is_some_and(|e| e == "gz");
+    let mut stream: Box<dyn Read> = if zipped { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
+    let mut magic = [0; 4];
+    stream.read_exact(&mut magic).map_err(io)?;
+    if magic != [0, 0, 8, rank] {
+        return Err(Error::data(format!("{}: not an IDX file of bytes with {rank} dimensions", path.display())));
+    }
+    let mut sizes = Vec::new();
+    for _ in 0..rank {
+        let mut size = [0; 4];
+        stream.read_exact(&mut size).map_err(io)?;
+        sizes.push(usize::try_from(u32::from_be_bytes(size)).unwrap_or(usize::MAX));
+    }
+    let (&count, image) = sizes.split_first().ok_or_else(|| Error::data("an IDX file without dimensions"))?;
+    let size = image.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).unwrap_or(usize::MAX);
+    let shape = if rank == 1 { vec![] } else { [1].into_iter().chain(image.iter().copied()).collect() };
+    let records = if zipped {
+        Records::from_stream(path, stream, size, count)?
+    } else {
+        Records::in_file(path, 4 + 4 * u64::from(rank), size, count)?
+    };
+    Ok(Array::new(records, shape, Element::U8))
+}

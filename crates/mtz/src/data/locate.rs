@@ -1,0 +1,162 @@
+//! What a path holds: which format, and which parts for learning and for testing.
+
+use super::{Dataset, OpenOptions, cifar, idx, images, npz};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// One set of samples, found but not opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A numpy archive.
+    Npz(PathBuf),
+    /// MNIST's format: images and labels.
+    Idx(PathBuf, PathBuf),
+    /// CIFAR's binary files.
+    Cifar(Vec<PathBuf>),
+    /// One sub-folder of images per class.
+    ClassFolders(PathBuf),
+}
+
+/// What a path holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// Samples that are not divided.
+    Whole(Location),
+    /// A part to learn from and a part to test on.
+    Split {
+        /// To learn from.
+        train: Location,
+        /// To test on.
+        test: Location,
+    },
+}
+
+/// A part of what a path holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// To learn from.
+    Train,
+    /// To report errors on.
+    Test,
+}
+
+impl Parts {
+    /// The location of a part; samples that are not divided serve as both.
+    pub fn part(&self, part: Part) -> &Location {
+        match (self, part) {
+            (Self::Whole(all), _) => all,
+            (Self::Split { train, .. }, Part::Train) => train,
+            (Self::Split { test, .. }, Part::Test) => test,
+        }
+    }
+}
+
+impl Location {
+    /// Opens the samples and reads the labels.
+    pub fn open(&self, options: &OpenOptions) -> Result<Dataset> {
+        let dataset = match self {
+            Self::Npz(path) => npz::open(path, options.label.as_deref())?,
+            Self::Idx(images, labels) => idx::open(images, labels)?,
+            Self::Cifar(files) => cifar::open(files)?,
+            Self::ClassFolders(folder) => {
+                let shape = options.image_shape.ok_or_else(|| {
+                    Error::data(format!("{}: images need a model that takes images", folder.display()))
+                        .hint("the model's input should be N×channels×height×width")
+                })?;
+                images::open(folder, shape, options.image_fit)?
+            }
+        };
+        if options.label.is_some() && !matches!(self, Self::Npz(_)) {
+            return Err(Error::usage("--label names an array of an .npz; this data has one label only"));
+        }
+        if dataset.samples.is_empty() {
+            return Err(Error::data(format!("{}: no samples", self.path().display())));
+        }
+        if let Some(labels) = &dataset.labels
+            && labels.len() != dataset.samples.len()
+        {
+            let (samples, labels) = (dataset.samples.len(), labels.len());
+            return Err(Error::data(format!("{}: {samples} samples but {labels} labels", self.path().display())));
+        }
+        Ok(dataset)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Npz(path) | Self::Idx(path, _) | Self::ClassFolders(path) => path,
+            Self::Cifar(files) => files.first().map_or(Path::new(""), PathBuf::as_path),
+        }
+    }
+}
+
+/// Finds out what a path holds.
+pub fn locate(path: &Path) -> Result<Parts> {
+    let kind = std::fs::metadata(path).map_err(|e| Error::io(path, &e))?;
+    if kind.is_dir() {
+        return folder(path);
+    }
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("npz") => Ok(Parts::Whole(Location::Npz(path.to_owned()))),
+        Some("bin") => Ok(Parts::Whole(Location::Cifar(vec![path.to_owned()]))),
+        _ => Err(unknown(path)),
+    }
+}
+
+fn folder(path: &Path) -> Result<Parts> {
+    let idx = |prefix: &str| {
+        let find = |kind: &str| {
+            ["", ".gz"]
+                .into_iter()
+                .flat_map(|end| ["-", "."].map(|dot| path.join(format!("{prefix}-{kind}{dot}{}{end}", ubyte(kind)))))
+                .find(|p| p.is_file())
+        };
+        find("images").zip(find("labels")).map(|(images, labels)| Location::Idx(images, labels))
+    };
+    let bins = |names: &[&str]| {
+        let files: Vec<PathBuf> = names.iter().map(|n| path.join(format!("{n}.bin"))).filter(|p| p.is_file()).collect();
+        (!files.is_empty()).then_some(Location::Cifar(files))
+    };
+    let batches = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"];
+    let (train, test) = if let (Some(train), test) = (idx("train"), idx("t10k")) {
+        (Some(train), test)
+    } else if let Some(test) = idx("t10k") {
+        (None, Some(test))
+    } else if let Some(train) = bins(&batches) {
+        (Some(train), bins(&["test_batch"]))
+    } else if let Some(test) = bins(&["test_batch"]) {
+        (None, Some(test))
+    } else if let Some(train) = bins(&["train"]) {
+        (Some(train), bins(&["test"]))
+    } else if path.join("train").is_dir() && path.join("test").is_dir() {
+        (Some(only(&path.join("train"))?), Some(only(&path.join("test"))?))
+    } else if images::sub_folders(path)?.is_empty() {
+        return Err(unknown(path));
+    } else {
+        (Some(Location::ClassFolders(path.to_owned())), None)
+    };
+    match (train, test) {
+        (Some(train), Some(test)) => Ok(Parts::Split { train, test }),
+        (Some(all), None) | (None, Some(all)) => Ok(Parts::Whole(all)),
+        (None, None) => Err(unknown(path)),
+    }
+}
+
+/// MNIST's file names end in the rank and type: images-idx3-ubyte, labels-idx1-ubyte.
+fn ubyte(kind: &str) -> &'static str {
+    if kind == "images" { "idx3-ubyte" } else { "idx1-ubyte" }
+}
+
+/// The undivided content of a `train` or `test` folder.
+fn only(path: &Path) -> Result<Location> {
+    match locate(path)? {
+        Parts::Whole(location) => Ok(location),
+        Parts::Split { .. } => Err(Error::data(format!("{}: has a train and a test part of its own", path.display()))),
+    }
+}
+
+fn unknown(path: &Path) -> Error {
+    Error::data(format!("{}: no samples found", path.display())).hint(
+        "data is an .npz file, a CIFAR .bin file, or a folder with MNIST's IDX files, CIFAR's .bin files, or one \
+         sub-folder of images per class",
+    )
+}

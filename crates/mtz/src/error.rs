@@ -1,0 +1,139 @@
+//! What can go wrong, said so that the user can act on it: what, at which node, and what to do next.
+
+use std::fmt;
+use std::path::Path;
+
+/// The library's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The family an error belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// A file could not be read or written.
+    Io,
+    /// A model file is damaged or contradicts itself.
+    Model,
+    /// A model is fine but uses something this program does not know.
+    Unsupported,
+    /// A data file is damaged, or does not fit the model.
+    Data,
+    /// The request itself makes no sense.
+    Usage,
+    /// The work would need more memory than allowed.
+    Limit,
+}
+
+/// An error with the node it happened at and a hint for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    node: Option<String>,
+    hint: Option<String>,
+    items: Vec<String>,
+}
+
+impl Error {
+    /// An error of the given kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), node: None, hint: None, items: Vec::new() }
+    }
+
+    /// A file that cannot be read or written.
+    pub fn io(path: &Path, cause: &std::io::Error) -> Self {
+        Self::new(ErrorKind::Io, format!("{}: {cause}", path.display()))
+    }
+
+    /// A damaged or contradictory model.
+    pub fn model(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Model, message)
+    }
+
+    /// Something this program does not know.
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, message)
+    }
+
+    /// Damaged or unfitting data.
+    pub fn data(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Data, message)
+    }
+
+    /// A request that makes no sense.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Usage, message)
+    }
+
+    /// Work that would not fit into memory.
+    pub fn limit(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Limit, message)
+    }
+
+    /// Names the node, unless a more precise place is known already.
+    #[must_use]
+    pub fn at_node(mut self, name: &str) -> Self {
+        self.node.get_or_insert_with(|| name.to_owned());
+        self
+    }
+
+    /// Says what the user can do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Puts the file in front of the message.
+    #[must_use]
+    pub fn in_file(mut self, path: &Path) -> Self {
+        self.message = format!("{}: {}", path.display(), self.message);
+        self
+    }
+
+    /// Adds the single offences behind the error, one line each.
+    #[must_use]
+    pub fn with_items(mut self, items: Vec<String>) -> Self {
+        self.items = items;
+        self
+    }
+
+    /// The family of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What went wrong, without the node.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The node it happened at.
+    pub fn node(&self) -> Option<&str> {
+        self.node.as_deref()
+    }
+
+    /// What the user can do about it.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// The single offences, where there are several.
+    pub fn items(&self) -> &[String] {
+        &self.items
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(node) = &self.node {
+            write!(f, "node {node:?}: ")?;
+        }
+        f.write_str(&self.message)?;
+        for item in &self.items {
+            write!(f, "\n  {item}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,196 @@
+//! How good a network is: error and loss on labelled data.
+
+use crate::data::{Feed, Labels};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, ValueId};
+use crate::op::Op;
+use crate::run::Runner;
+use crate::tensor::Tensor;
+
+/// The figures of one evaluation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Wrong answers in percent: of the samples, or of all attributes of all samples.
+    pub error: f64,
+    /// The mean cross-entropy (classes) or binary cross-entropy (attributes).
+    pub loss: f64,
+    /// How many samples were looked at.
+    pub samples: usize,
+}
+
+/// What the numbers of a network's output mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scores {
+    /// Any numbers: the larger, the likelier.
+    Logits,
+    /// Probabilities, from `Softmax` or `Sigmoid`.
+    Probabilities,
+    /// Logarithms of probabilities, from `LogSoftmax`.
+    LogProbabilities,
+}
+
+impl Scores {
+    /// Judged by the last operator.
+    pub fn of(graph: &Graph, output: ValueId) -> Self {
+        let mut output = output;
+        for node in graph.nodes().iter().rev().filter(|n| !n.inputs.is_empty()) {
+            match &node.op {
+                _ if node.output != output => {}
+                Op::Softmax(_) | Op::Sigmoid(_) => return Self::Probabilities,
+                Op::LogSoftmax(_) => return Self::LogProbabilities,
+                op if op.is_view() => output = node.inputs.iter().flatten().next().copied().unwrap_or(output),
+                _ => return Self::Logits,
+            }
+        }
+        Self::Logits
+    }
+}
+
+/// How to evaluate.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Samples per batch; a network with a fixed batch size uses that.
+    pub batch_size: usize,
+    /// Bytes the values of the network may take.
+    pub memory: u64,
+}
+
+/// Runs the network on all samples and compares its first output with the labels. `progress` hears how many samples
+/// are done.
+pub fn evaluate(graph: &Graph, feed: &Feed, options: Options, mut progress: impl FnMut(usize)) -> Result<Evaluation> {
+    let labels = feed
+        .labels()
+        .ok_or_else(|| Error::data("the data has no labels").hint("an .npz needs an array y, or --label NAME"))?;
+    let &[output, ..] = graph.outputs() else { return Err(Error::model("the network has no output")) };
+    let judge = Judge::new(graph, output, labels)?;
+    let mut runner = Runner::with_taps(graph, &[output]).memory_limit(options.memory);
+    let batch_size = graph.fixed_batch().unwrap_or(options.batch_size).max(1);
+    let batches: Vec<Vec<usize>> = (0..feed.len())
+        .step_by(batch_size)
+        .map(|start| {
+            let end = (start + batch_size).min(feed.len());
+            // A fixed batch is filled up by repeating the last sample, whose copies are not counted.
+            let fill = if graph.fixed_batch().is_some() { batch_size - (end - start) } else { 0 };
+            (start..end).chain(std::iter::repeat_n(end - 1, fill)).collect()
+        })
+        .collect();
+    let (mut wrong, mut loss, mut done) = (0u64, 0.0, 0);
+    let mut next = batches.first().map(|b| feed.batch(b)).transpose()?;
+    for i in 0..batches.len() {
+        let Some(input) = next.take() else { break };
+        // The next samples are read while the network runs.
+        let (outputs, following) =
+            rayon::join(|| runner.run(&[input]), || batches.get(i + 1).map(|b| feed.batch(b)).transpose());
+        next = following?;
+        let count = batch_size.min(feed.len() - done);
+        if let Some(scores) = outputs?.first() {
+            let (batch_wrong, batch_loss) = judge.batch(scores, done, count);
+            wrong += batch_wrong;
+            loss += batch_loss;
+        }
+        done += count;
+        progress(done);
+    }
+    let answers = (feed.len() * judge.answers_per_sample()) as f64;
+    Ok(Evaluation { error: 100.0 * wrong as f64 / answers, loss: loss / answers, samples: feed.len() })
+}
+
+/// Compares scores with labels.
+struct Judge<'l> {
+    labels: &'l Labels,
+    outputs: usize,
+    scores: Scores,
+}
+
+impl<'l> Judge<'l> {
+    fn new(graph: &Graph, output: ValueId, labels: &'l Labels) -> Result<Self> {
+        let value = &graph[output];
+        let outputs: usize = value.shape.dims().iter().skip(1).filter_map(|d| d.fixed()).product();
+        let wide = value.shape.dims().iter().skip(1).filter(|d| d.fixed() != Some(1)).count();
+        if wide > 1 {
+            return Err(Error::unsupported(format!(
+                "output {:?} is {}, not one score per class",
+                value.name, value.shape
+            )));
+        }
+        match labels {
+            Labels::Classes(classes) => {
+                let highest = classes.iter().max().copied().unwrap_or(0) as usize;
+                if highest >= outputs.max(2) {
+                    return Err(Error::data(format!(
+                        "labels go up to {highest}, but output {:?} has {outputs} classes",
+                        value.name
+                    ))
+                    .hint("is this the data the model was trained for?"));
+                }
+            }
+            Labels::Attributes { count, .. } if *count != outputs => {
+                return Err(Error::data(format!(
+                    "the data has {count} attributes, but output {:?} has {outputs}",
+                    value.name
+                )));
+            }
+            Labels::Attributes { .. } => {}
+        }
+        Ok(Self { labels, outputs, scores: Scores::of(graph, output) })
+    }
+
+    fn answers_per_sample(&self) -> usize {
+        match self.labels {
+            Labels::Classes(_) => 1,
+            Labels::Attributes { count, .. } => *count,
+        }
+    }
+
+    /// Wrong answers and total loss of `count` samples from `start` on.
+    fn batch(&self, scores: &Tensor, start: usize, count: usize) -> (u64, f64) {
+        let rows = scores.data().chunks(self.outputs.max(1)).take(count);
+        rows.enumerate().fold((0, 0.0), |(wrong, loss), (i, row)| {
+            let (more_wrong, more_loss) = match self.labels {
+                Labels::Classes(classes) if self.outputs == 1 => self.binary(row[0], classes[start + i] == 1),
+                Labels::Classes(classes) => self.class(row, classes[start + i] as usize),
+                Labels::Attributes { count, values } => row
+                    .iter()
+                    .zip(&values[(start + i) * count..])
+                    .map(|(&score, &truth)| self.binary(score, truth))
+                    .fold((0, 0.0), |(w, l), (wrong, loss)| (w + wrong, l + loss)),
+            };
+            (wrong + more_wrong, loss + more_loss)
+        })
+    }
+
+    /// Cross-entropy −log p(truth); the first of equal scores is the answer. NaN is never right.
+    fn class(&self, row: &[f32], truth: usize) -> (u64, f64) {
+        let mut best = 0;
+        for (i, &score) in row.iter().enumerate() {
+            if score > row[best] {
+                best = i;
+            }
+        }
+        let score = f64::from(row[truth]);
+        let loss = match self.scores {
+            Scores::Logits => {
+                let largest = f64::from(row[best]);
+                let sum: f64 = row.iter().map(|&x| (f64::from(x) - largest).exp()).sum();
+                largest + sum.ln() - score
+            }
+            Scores::Probabilities => -score.max(f64::MIN_POSITIVE).ln(),
+            Scores::LogProbabilities => -score,
+        };
+        (u64::from(best != truth || row[truth].is_nan()), loss)
+    }
+
+    /// Binary cross-entropy of one yes-or-no answer.
+    fn binary(&self, score: f32, truth: bool) -> (u64, f64) {
+        let (x, t) = (f64::from(score), f64::from(u8::from(truth)));
+        let (yes, loss) = match self.scores {
+            Scores::Probabilities => {
+                let p = if truth { x } else { 1.0 - x };
+                (score > 0.5, -p.max(f64::MIN_POSITIVE).ln())
+            }
+            // max(x, 0) − x t + log(1 + e^(−|x|))
+            _ => (score > 0.0, x.max(0.0) - x * t + (-x.abs()).exp().ln_1p()),
+        };
+        (u64::from(yes != truth || score.is_nan()), loss)
+    }
+}

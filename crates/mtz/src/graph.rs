@@ -1,0 +1,266 @@
+//! The network as a graph: values (tensors with a name and a shape) and nodes (operators in an order that can be run).
+//!
+//! A constant value is a weight. Every node has one output. Identifiers are positions, given in the order
+//! inputs, then node by node its constants and its output, so two equal networks have equal graphs.
+
+use crate::error::{Error, Result};
+use crate::op::{Op, Shapes};
+use crate::tensor::{Dim, Shape, Tensor};
+use std::collections::{HashMap, HashSet};
+
+/// A value of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(usize);
+
+impl ValueId {
+    /// Its position in [`Graph::values`].
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// A tensor: an input, a weight or the output of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// Its name, unique in the graph.
+    pub name: String,
+    /// Its shape.
+    pub shape: Shape,
+    /// Its numbers, if it is a weight.
+    pub constant: Option<Tensor>,
+}
+
+/// An operator with what it reads and writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Its name, for messages.
+    pub name: String,
+    /// What it computes.
+    pub op: Op,
+    /// What it reads; optional inputs may be left out.
+    pub inputs: Vec<Option<ValueId>>,
+    /// What it writes.
+    pub output: ValueId,
+}
+
+/// A network.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    /// Its name.
+    pub name: String,
+    values: Vec<Value>,
+    nodes: Vec<Node>,
+    inputs: Vec<ValueId>,
+    outputs: Vec<ValueId>,
+    /// Free text that travels with the file.
+    pub metadata: Vec<(String, String)>,
+}
+
+impl std::ops::Index<ValueId> for Graph {
+    type Output = Value;
+
+    fn index(&self, id: ValueId) -> &Value {
+        &self.values[id.0]
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// All values.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// All nodes, each behind those it reads from.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// What the network reads.
+    pub fn inputs(&self) -> &[ValueId] {
+        &self.inputs
+    }
+
+    /// What the network computes.
+    pub fn outputs(&self) -> &[ValueId] {
+        &self.outputs
+    }
+
+    /// The value called `name`.
+    pub fn find(&self, name: &str) -> Option<ValueId> {
+        self.values.iter().position(|v| v.name == name).map(ValueId)
+    }
+
+    fn add_value(&mut self, name: String, shape: Shape, constant: Option<Tensor>) -> ValueId {
+        self.values.push(Value { name, shape, constant });
+        ValueId(self.values.len() - 1)
+    }
+
+    /// Adds an input.
+    pub fn add_input(&mut self, name: impl Into<String>, shape: Shape) -> ValueId {
+        let id = self.add_value(name.into(), shape, None);
+        self.inputs.push(id);
+        id
+    }
+
+    /// Adds a weight.
+    pub fn add_constant(&mut self, name: impl Into<String>, tensor: Tensor) -> Result<ValueId> {
+        let shape = Shape::fixed(tensor.shape())?;
+        Ok(self.add_value(name.into(), shape, Some(tensor)))
+    }
+
+    /// Adds a node behind all others; its output is called `output` and gets its shape from the operator's rule.
+    pub fn add_node(
+        &mut self,
+        name: impl Into<String>,
+        op: impl Into<Op>,
+        inputs: Vec<Option<ValueId>>,
+        output: impl Into<String>,
+    ) -> Result<ValueId> {
+        let (name, op) = (name.into(), op.into());
+        let shapes: Vec<Option<&Shape>> = inputs.iter().map(|id| id.map(|id| &self[id].shape)).collect();
+        let shape = op.shape(&Shapes(&shapes)).map_err(|e| e.at_node(&name))?;
+        let output = self.add_value(output.into(), shape, None);
+        self.nodes.push(Node { name, op, inputs, output });
+        Ok(output)
+    }
+
+    /// Marks a value as output.
+    pub fn add_output(&mut self, id: ValueId) {
+        self.outputs.push(id);
+    }
+
+    /// Copies the graph node by node. `rewrite` sees each node with its inputs mapped to the new graph; it adds what
+    /// should stand in its place and returns the new value of its output. Nodes nothing depends on are left out, and
+    /// all shapes are computed anew, starting from `input_shape` of each input.
+    pub fn rebuild(
+        &self,
+        input_shape: impl Fn(&Value) -> Shape,
+        mut rewrite: impl FnMut(&mut Rebuild, &Node) -> Result<ValueId>,
+    ) -> Result<Self> {
+        let mut live: HashSet<ValueId> = self.outputs.iter().copied().collect();
+        for node in self.nodes.iter().rev() {
+            if live.contains(&node.output) {
+                live.extend(node.inputs.iter().flatten());
+            }
+        }
+        let mut graph = Self::new(self.name.clone());
+        graph.metadata.clone_from(&self.metadata);
+        let mut build = Rebuild { old: self, new: graph, map: HashMap::new() };
+        for &id in &self.inputs {
+            let new = build.new.add_input(self[id].name.clone(), input_shape(&self[id]));
+            build.map.insert(id, new);
+        }
+        for node in self.nodes.iter().filter(|n| live.contains(&n.output)) {
+            let new = rewrite(&mut build, node)?;
+            build.map.insert(node.output, new);
+        }
+        for &id in &self.outputs {
+            let new = build.value(id)?;
+            // A rewritten output keeps its name: users ask for it.
+            let output = if build.new[new].name == self[id].name { new } else { build.renamed(new, &self[id].name)? };
+            build.new.outputs.push(output);
+        }
+        Ok(build.new)
+    }
+
+    /// The same network for any batch size, if its inputs have a fixed first dimension that all operators carry
+    /// through; otherwise the network unchanged.
+    ///
+    /// A file with a fixed batch size says so in its input and in the targets of `Reshape`. Both are opened here; the
+    /// shape rules refuse every operator that would mix samples, so the result computes the same for each sample.
+    pub fn with_open_batch(&self) -> Self {
+        self.open_batch().unwrap_or_else(|| self.clone())
+    }
+
+    fn open_batch(&self) -> Option<Self> {
+        let batch = self.fixed_batch()?;
+        let open = |shape: &Shape| shape.with_dim(0, Dim::Batch(1)).unwrap_or_else(|_| shape.clone());
+        let graph = self
+            .rebuild(
+                |input| open(&input.shape),
+                |build, node| {
+                    let mut node = node.clone();
+                    if let Op::Reshape(reshape) = &mut node.op
+                        && let Some(Some(input)) = node.inputs.first()
+                        && let Some(first) = reshape.target.first_mut()
+                        && *first == Some(batch)
+                        && self[*input].shape.dims().first() == Some(&Dim::Fixed(batch))
+                    {
+                        *first = None;
+                    }
+                    build.copy(&node)
+                },
+            )
+            .ok()?;
+        let opened = |id: &ValueId| graph[*id].shape.dims().first() == Some(&Dim::Batch(1));
+        graph.outputs.iter().all(opened).then_some(graph)
+    }
+
+    /// The batch size, if it is fixed: the first dimension of every input.
+    pub fn fixed_batch(&self) -> Option<usize> {
+        let mut batches = self.inputs.iter().map(|id| self[*id].shape.dims().first().and_then(|d| d.fixed()));
+        let first = batches.next()??;
+        batches.all(|b| b == Some(first)).then_some(first)
+    }
+
+    /// The number of weights that the outputs depend on.
+    pub fn parameters(&self) -> usize {
+        let mut seen = HashSet::new();
+        let used = self.nodes.iter().flat_map(|n| n.inputs.iter().flatten()).chain(&self.outputs);
+        used.filter(|id| seen.insert(**id)).filter_map(|id| self[*id].constant.as_ref()).map(|t| t.data().len()).sum()
+    }
+}
+
+/// A graph being copied, see [`Graph::rebuild`].
+#[derive(Debug)]
+pub struct Rebuild<'a> {
+    old: &'a Graph,
+    /// The copy so far.
+    pub new: Graph,
+    map: HashMap<ValueId, ValueId>,
+}
+
+impl Rebuild<'_> {
+    /// The copy of a value of the old graph; constants are copied when first asked for.
+    pub fn value(&mut self, old: ValueId) -> Result<ValueId> {
+        if let Some(&new) = self.map.get(&old) {
+            return Ok(new);
+        }
+        let value = &self.old[old];
+        let Some(constant) = &value.constant else {
+            return Err(Error::model(format!("value {:?} is used before it is computed", value.name)));
+        };
+        let new = self.new.add_constant(value.name.clone(), constant.clone())?;
+        self.map.insert(old, new);
+        Ok(new)
+    }
+
+    /// The copies of a node's inputs.
+    pub fn inputs(&mut self, node: &Node) -> Result<Vec<Option<ValueId>>> {
+        node.inputs.iter().map(|id| id.map(|id| self.value(id)).transpose()).collect()
+    }
+
+    /// The node as it was.
+    pub fn copy(&mut self, node: &Node) -> Result<ValueId> {
+        let inputs = self.inputs(node)?;
+        let name = self.old[node.output].name.clone();
+        self.new.add_node(node.name.clone(), node.op.clone(), inputs, name)
+    }
+
+    /// `id` under another name: renamed if a node computes it for nobody else, through an `Identity` otherwise.
+    fn renamed(&mut self, id: ValueId, name: &str) -> Result<ValueId> {
+        let computed = self.new.nodes.iter().any(|n| n.output == id) && !self.new.outputs.contains(&id);
+        match self.new.values.get_mut(id.0) {
+            Some(value) if computed => {
+                value.name = name.to_owned();
+                Ok(id)
+            }
+            _ => self.new.add_node(name, crate::op::Identity, vec![Some(id)], name),
+        }
+    }
+}

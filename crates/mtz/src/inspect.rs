@@ -1,0 +1,78 @@
+//! What is in a network: inputs, outputs, layers, parameters, cost.
+
+use crate::graph::Graph;
+use crate::tensor::Shape;
+use std::collections::BTreeMap;
+
+/// What is in a network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Names and shapes of the inputs.
+    pub inputs: Vec<(String, Shape)>,
+    /// Names and shapes of the outputs.
+    pub outputs: Vec<(String, Shape)>,
+    /// The nodes with weights, in running order.
+    pub layers: Vec<Layer>,
+    /// How often each operator is used.
+    pub operators: BTreeMap<&'static str, usize>,
+    /// All weights, each counted once.
+    pub parameters: usize,
+    /// Multiply-adds for one sample.
+    pub multiply_adds: u64,
+}
+
+/// A node with weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// The node's name.
+    pub name: String,
+    /// The operator's name.
+    pub op: &'static str,
+    /// Neurons, or channels of a convolution: what can be shared.
+    pub units: usize,
+    /// The shape of the output.
+    pub output: Shape,
+    /// Its weights.
+    pub parameters: usize,
+    /// Its multiply-adds for one sample.
+    pub multiply_adds: u64,
+}
+
+/// Lists what is in a network.
+pub fn inspect(graph: &Graph) -> Summary {
+    let mut operators = BTreeMap::new();
+    let mut layers = Vec::new();
+    let mut multiply_adds = 0u64;
+    let samples = graph.fixed_batch().unwrap_or(1).max(1) as u64;
+    for node in graph.nodes() {
+        *operators.entry(node.op.name()).or_insert(0) += 1;
+        let inputs: Vec<Vec<usize>> = node.inputs.iter().flatten().map(|id| graph[*id].shape.at(1)).collect();
+        let inputs: Vec<&[usize]> = inputs.iter().map(Vec::as_slice).collect();
+        let output = &graph[node.output].shape;
+        let cost = node.op.multiply_adds(&inputs, &output.at(1)) / samples;
+        multiply_adds = multiply_adds.saturating_add(cost);
+        let weights = node.inputs.iter().flatten().filter_map(|id| graph[*id].constant.as_ref());
+        let parameters: usize = weights.map(|t| t.data().len()).sum();
+        if parameters > 0 {
+            layers.push(Layer {
+                name: node.name.clone(),
+                op: node.op.name(),
+                units: output.dims().get(1).or(output.dims().last()).map_or(1, |d| d.at(1)),
+                output: output.clone(),
+                parameters,
+                multiply_adds: cost,
+            });
+        }
+    }
+    let named = |ids: &[crate::graph::ValueId]| {
+        ids.iter().map(|id| (graph[*id].name.clone(), graph[*id].shape.clone())).collect()
+    };
+    Summary {
+        inputs: named(graph.inputs()),
+        outputs: named(graph.outputs()),
+        layers,
+        operators,
+        parameters: graph.parameters(),
+        multiply_adds,
+    }
+}

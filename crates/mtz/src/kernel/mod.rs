@@ -1,0 +1,36 @@
+//! The loops behind the operators. They know slices and sizes, not graphs.
+//!
+//! Work is cut into pieces whose size depends on the shapes alone and never on the number of threads, and each
+//! piece is summed in a fixed order: results are the same bits for any thread count. This is the only module that may
+//! contain `unsafe`.
+
+pub(crate) mod broadcast;
+pub(crate) mod conv;
+pub(crate) mod gemm;
+pub(crate) mod reduce;
+pub(crate) mod window;
+
+use rayon::prelude::*;
+
+/// Elements per piece of elementwise work: large enough to hide the scheduling, small enough to stay in cache.
+const PIECE: usize = 16 * 1024;
+
+/// out[i] = f(x[i]).
+pub(crate) fn map(x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32 + Sync) {
+    out.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE)).for_each(|(out, x)| {
+        for (out, &x) in out.iter_mut().zip(x) {
+            *out = f(x);
+        }
+    });
+}
+
+/// Calls `f(index, piece)` on each run of `len` elements of `out`, in parallel.
+pub(crate) fn for_each_run(out: &mut [f32], len: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
+    // Runs may be tiny (one number per pooled plane): several go into one piece.
+    let runs = (PIECE / len.max(1)).max(1);
+    out.par_chunks_mut(runs * len.max(1)).enumerate().for_each(|(piece, out)| {
+        for (i, run) in out.chunks_mut(len.max(1)).enumerate() {
+            f(piece * runs + i, run);
+        }
+    });
+}

@@ -1,0 +1,255 @@
+//! Arithmetic on shapes. Exporters compute the target of a Reshape from `Shape`, `Gather`, `Concat` and the like; since
+//! every size but the batch is known when a file is read, so are these values, with the batch size as a symbol.
+
+use crate::op::node::{Attribute, Scalar, Static, to_integer};
+use crate::tensor::{Dim, Shape, normalize_axis};
+
+/// Shapes have a handful of elements; nothing computed from them is much larger.
+const MAX_COMPUTED: usize = 1 << 16;
+
+/// The value of `Shape` applied to a tensor, between `start` and `end` as ONNX counts them.
+pub(super) fn shape_of(shape: &Shape, start: i64, end: Option<i64>) -> Static {
+    let rank = shape.rank();
+    let place = |i: i64| {
+        let i = if i < 0 {
+            usize::try_from(i.unsigned_abs()).map_or(0, |i| rank.saturating_sub(i))
+        } else {
+            usize::try_from(i).unwrap_or(rank)
+        };
+        i.min(rank)
+    };
+    let range = place(start)..place(end.unwrap_or(i64::MAX)).max(place(start));
+    let elements: Vec<Scalar> = shape.dims().get(range).unwrap_or_default().iter().map(|d| from_dim(*d)).collect();
+    Static { shape: vec![elements.len()], elements, integer: true }
+}
+
+fn from_dim(dim: Dim) -> Scalar {
+    #[allow(clippy::as_conversions)] // sizes are below 2³¹
+    match dim {
+        Dim::Fixed(n) => Scalar::Number(n as f64),
+        Dim::Batch(k) => Scalar::Batch(k as f64),
+    }
+}
+
+/// Computes `op` on constants; `None` if that is beyond shape arithmetic.
+pub(super) fn evaluate(op: &str, attributes: &[(String, Attribute)], inputs: &[Option<Static>]) -> Option<Static> {
+    let int = |name: &str| {
+        attributes
+            .iter()
+            .find(|(n, _)| n == name)
+            .and_then(|(_, a)| if let Attribute::Int(x) = a { Some(*x) } else { None })
+    };
+    let ints = |name: &str| {
+        attributes
+            .iter()
+            .find(|(n, _)| n == name)
+            .and_then(|(_, a)| if let Attribute::Ints(x) = a { Some(x.clone()) } else { None })
+    };
+    let input = |i: usize| inputs.get(i).and_then(Option::as_ref);
+    let integers =
+        |i: usize| -> Option<Vec<i64>> { input(i)?.numbers()?.into_iter().map(|x| to_integer(x).ok()).collect() };
+    let x = input(0)?;
+    let value = match op {
+        "Identity" => x.clone(),
+        "Cast" => {
+            let to_integer = i32::try_from(int("to")?).is_ok_and(super::tensors::is_integer);
+            let truncate = |e: &Scalar| match *e {
+                Scalar::Number(n) if to_integer => Some(Scalar::Number(n.trunc())),
+                Scalar::Batch(k) if to_integer && k.fract() != 0.0 => None,
+                other => Some(other),
+            };
+            Static {
+                elements: x.elements.iter().map(truncate).collect::<Option<_>>()?,
+                integer: to_integer,
+                ..x.clone()
+            }
+        }
+        "Floor" | "Ceil" | "Neg" => {
+            let apply = |e: &Scalar| match (op, *e) {
+                ("Floor", Scalar::Number(n)) => Some(Scalar::Number(n.floor())),
+                ("Ceil", Scalar::Number(n)) => Some(Scalar::Number(n.ceil())),
+                ("Neg", Scalar::Number(n)) => Some(Scalar::Number(-n)),
+                ("Floor" | "Ceil", Scalar::Batch(k)) if k.fract() == 0.0 => Some(Scalar::Batch(k)),
+                _ => None,
+            };
+            Static { elements: x.elements.iter().map(apply).collect::<Option<_>>()?, ..x.clone() }
+        }
+        "Squeeze" | "Unsqueeze" => {
+            let axes = ints("axes").or_else(|| integers(1));
+            let mut shape = x.shape.clone();
+            if op == "Squeeze" {
+                let axes = axes
+                    .map(|list| list.iter().map(|&a| normalize_axis(a, shape.len()).ok()).collect::<Option<Vec<_>>>());
+                let axes = match axes {
+                    Some(axes) => axes?,
+                    None => (0..shape.len()).filter(|&i| shape.get(i) == Some(&1)).collect(),
+                };
+                shape = shape.iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, &n)| n).collect();
+            } else {
+                let rank = shape.len() + axes.as_ref()?.len();
+                let mut axes = axes?.iter().map(|&a| normalize_axis(a, rank).ok()).collect::<Option<Vec<_>>>()?;
+                axes.sort_unstable();
+                for axis in axes {
+                    if axis > shape.len() {
+                        return None;
+                    }
+                    shape.insert(axis, 1);
+                }
+            }
+            (shape.iter().product::<usize>() == x.elements.len()).then(|| Static { shape, ..x.clone() })?
+        }
+        "Reshape" => {
+            let target = integers(1)?;
+            let known: usize =
+                target.iter().filter(|&&n| n > 0).try_fold(1usize, |p, &n| p.checked_mul(usize::try_from(n).ok()?))?;
+            let shape: Vec<usize> = target
+                .iter()
+                .map(|&n| if n == -1 { x.elements.len().checked_div(known) } else { usize::try_from(n).ok() })
+                .collect::<Option<_>>()?;
+            let count = shape.iter().try_fold(1usize, |p, &n| p.checked_mul(n))?;
+            (count == x.elements.len()).then(|| Static { shape, ..x.clone() })?
+        }
+        "Concat" => {
+            let parts: Vec<&Static> = inputs.iter().map(Option::as_ref).collect::<Option<_>>()?;
+            if parts.iter().any(|p| p.shape.len() != 1) {
+                return None;
+            }
+            let elements: Vec<Scalar> =
+                parts.iter().flat_map(|p| p.elements.iter().copied()).take(MAX_COMPUTED + 1).collect();
+            Static { shape: vec![elements.len()], elements, integer: x.integer }
+        }
+        "Gather" => {
+            if x.shape.len() != 1 || int("axis").unwrap_or(0) != 0 {
+                return None;
+            }
+            let pick = |&i: &i64| x.elements.get(normalize_axis(i, x.elements.len()).ok()?).copied();
+            let elements = integers(1)?.iter().map(pick).collect::<Option<_>>()?;
+            Static { shape: input(1)?.shape.clone(), elements, integer: x.integer }
+        }
+        "Slice" => {
+            let one = |list: Option<Vec<i64>>| list.filter(|l| l.len() == 1).and_then(|l| l.first().copied());
+            let start = one(ints("starts").or_else(|| integers(1)))?;
+            let end = one(ints("ends").or_else(|| integers(2)))?;
+            if x.shape.len() != 1 || input(4).is_some() && one(integers(4))? != 1 {
+                return None;
+            }
+            let len = i64::try_from(x.elements.len()).ok()?;
+            let place = |i: i64| usize::try_from(if i < 0 { i.saturating_add(len) } else { i }.clamp(0, len)).ok();
+            let elements = x.elements.get(place(start)?..place(end)?).unwrap_or_default().to_vec();
+            Static { shape: vec![elements.len()], elements, integer: x.integer }
+        }
+        "ReduceProd" => {
+            let product = x.elements.iter().try_fold(Scalar::Number(1.0), |p, &e| combine("Mul", p, e, false))?;
+            let keep = int("keepdims").unwrap_or(1) != 0;
+            Static {
+                shape: if keep { vec![1; x.shape.len()] } else { vec![] },
+                elements: vec![product],
+                integer: x.integer,
+            }
+        }
+        "ConstantOfShape" => {
+            let shape = integers(0)?.into_iter().map(|n| usize::try_from(n).ok()).collect::<Option<Vec<_>>>()?;
+            let count = shape.iter().try_fold(1usize, |p, &n| p.checked_mul(n)).filter(|&n| n <= MAX_COMPUTED)?;
+            // The value itself is a tensor attribute, which the reader passes as a second input.
+            let value = input(1).and_then(|v| v.elements.first().copied()).unwrap_or(Scalar::Number(0.0));
+            Static { shape, elements: vec![value; count], integer: input(1).is_some_and(|v| v.integer) }
+        }
+        "Where" => {
+            let (yes, no) = (input(1)?, input(2)?);
+            let choose = |i: usize| {
+                let at = |s: &Static| s.elements.get(if s.elements.len() == 1 { 0 } else { i }).copied();
+                match at(x)? {
+                    Scalar::Number(0.0) => at(no),
+                    Scalar::Number(_) => at(yes),
+                    Scalar::Batch(_) => None,
+                }
+            };
+            let largest = [x, yes, no].into_iter().max_by_key(|s| (s.elements.len(), s.shape.len()))?;
+            let elements = (0..largest.elements.len()).map(choose).collect::<Option<_>>()?;
+            Static { shape: largest.shape.clone(), elements, integer: yes.integer }
+        }
+        "Add" | "Sub" | "Mul" | "Div" | "Mod" | "Min" | "Max" | "Equal" => {
+            let y = input(1).filter(|_| inputs.len() == 2)?;
+            let (a, b) = (x.elements.len(), y.elements.len());
+            // One side is a single element, or both have the same shape.
+            if a != 1 && b != 1 && x.shape != y.shape {
+                return None;
+            }
+            let integer = x.integer && y.integer;
+            let at = |s: &Static, i: usize| s.elements.get(if s.elements.len() == 1 { 0 } else { i }).copied();
+            let elements = (0..a.max(b)).map(|i| combine(op, at(x, i)?, at(y, i)?, integer)).collect::<Option<_>>()?;
+            let shape = if (a, x.shape.len()) >= (b, y.shape.len()) { &x.shape } else { &y.shape };
+            Static { shape: shape.clone(), elements, integer: integer || op == "Equal" }
+        }
+        _ => return None,
+    };
+    (value.elements.len() <= MAX_COMPUTED).then_some(value)
+}
+
+/// Two scalars, as far as the result is a number or a multiple of the batch size.
+fn combine(op: &str, a: Scalar, b: Scalar, integer: bool) -> Option<Scalar> {
+    use Scalar::{Batch, Number};
+    let divide = |a: f64, b: f64| {
+        let quotient = a / b;
+        (b != 0.0).then_some(if integer { quotient.trunc() } else { quotient })
+    };
+    Some(match (op, a, b) {
+        ("Add", Number(a), Number(b)) => Number(a + b),
+        ("Add", Batch(a), Batch(b)) => Batch(a + b),
+        ("Add" | "Sub", a, Number(0.0)) => a,
+        ("Sub", Number(a), Number(b)) => Number(a - b),
+        ("Mul", Number(a), Number(b)) => Number(a * b),
+        ("Mul", Batch(a), Number(b)) | ("Mul", Number(a), Batch(b)) => Batch(a * b),
+        ("Div", Number(a), Number(b)) => Number(divide(a, b)?),
+        ("Div", Batch(a), Number(b)) if !integer || (a / b).fract() == 0.0 => Batch(divide(a, b)?),
+        ("Div", Batch(a), Batch(b)) if !integer || (a / b).fract() == 0.0 => Number(divide(a, b)?),
+        ("Mod", Number(a), Number(b)) if b != 0.0 => Number(a.rem_euclid(b)),
+        ("Min", Number(a), Number(b)) => Number(a.min(b)),
+        ("Max", Number(a), Number(b)) => Number(a.max(b)),
+        ("Equal", Number(a), Number(b)) => Number(f64::from(a == b)),
+        // The batch size is at least one, so a multiple of it is never −1 or 0.
+        ("Equal", Batch(_), Number(b)) | ("Equal", Number(b), Batch(_)) if b <= 0.0 => Number(0.0),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ints(values: &[f64]) -> Option<Static> {
+        Some(Static {
+            shape: vec![values.len()],
+            elements: values.iter().map(|&x| Scalar::Number(x)).collect(),
+            integer: true,
+        })
+    }
+
+    #[test]
+    fn the_batch_stays_a_symbol_through_a_flatten() {
+        // x.view(x.size(0), -1) as the TorchScript exporter writes it.
+        let x = Shape::new(vec![Dim::Batch(1), Dim::Fixed(16), Dim::Fixed(5), Dim::Fixed(5)]).unwrap();
+        let shape = shape_of(&x, 0, None);
+        let zero = Some(Static { shape: vec![], elements: vec![Scalar::Number(0.0)], integer: true });
+        let batch = evaluate("Gather", &[("axis".into(), Attribute::Int(0))], &[Some(shape), zero]);
+        let batch = evaluate("Unsqueeze", &[("axes".into(), Attribute::Ints(vec![0]))], &[batch]);
+        let target = evaluate("Concat", &[("axis".into(), Attribute::Int(0))], &[batch, ints(&[-1.0])]).unwrap();
+        assert_eq!(target.elements, [Scalar::Batch(1.0), Scalar::Number(-1.0)]);
+    }
+
+    #[test]
+    fn arithmetic_that_needs_the_batch_size_is_refused() {
+        let batch = Some(Static { shape: vec![1], elements: vec![Scalar::Batch(1.0)], integer: true });
+        assert_eq!(evaluate("Add", &[], &[batch.clone(), ints(&[1.0])]), None);
+        assert_eq!(evaluate("Div", &[], &[batch.clone(), ints(&[2.0])]), None);
+        assert_eq!(evaluate("Div", &[], &[ints(&[7.0]), ints(&[-2.0])]), ints(&[-3.0]));
+        assert_eq!(evaluate("Div", &[], &[ints(&[7.0]), ints(&[0.0])]), None);
+    }
+
+    #[test]
+    fn hostile_sizes_are_refused() {
+        assert_eq!(evaluate("ConstantOfShape", &[], &[ints(&[1e12, 1e12])]), None);
+        assert_eq!(shape_of(&Shape::fixed(&[2, 3]).unwrap(), i64::MIN, Some(i64::MAX)).elements.len(), 2);
+        assert_eq!(shape_of(&Shape::fixed(&[2, 3]).unwrap(), -1, None).elements, [Scalar::Number(3.0)]);
+    }
+}

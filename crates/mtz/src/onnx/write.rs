@@ -1,0 +1,156 @@
+//! From a [`Graph`] to a file.
+//!
+//! Weights are written once each, as f32 in raw form. The opset is the oldest that can say everything, so that older
+//! runtimes can read the file.
+
+use super::proto::{
+    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto, attribute_type, data_type,
+};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Value};
+use crate::op::BASE_OPSET;
+use crate::op::node::{Attribute, ConstantForm, NodeForm, from_size};
+use crate::tensor::{Dim, Shape};
+use bytes::Bytes;
+use prost::Message;
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::Path;
+
+/// Writes a model file. It appears under its name only when it is complete.
+pub fn write(graph: &Graph, path: &Path) -> Result<()> {
+    let io = |e| Error::io(path, &e);
+    let bytes = to_bytes(graph)?;
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
+    file.write_all(&bytes).map_err(io)?;
+    file.as_file().sync_all().map_err(io)?;
+    file.persist(path).map_err(|e| Error::io(path, &e.error))?;
+    Ok(())
+}
+
+/// The model file as bytes.
+pub fn to_bytes(graph: &Graph) -> Result<Vec<u8>> {
+    let opset = graph.nodes().iter().map(|n| n.op.since()).max().unwrap_or(BASE_OPSET).max(BASE_OPSET);
+    let mut names: HashSet<String> = graph.values().iter().map(|v| v.name.clone()).collect();
+    let mut proto = GraphProto { name: graph.name.clone(), ..GraphProto::default() };
+    for id in graph.inputs() {
+        proto.input.push(value_info(&graph[*id]));
+    }
+    for id in graph.outputs() {
+        proto.output.push(value_info(&graph[*id]));
+    }
+    for value in graph.values() {
+        if let Some(tensor) = &value.constant {
+            let raw = tensor.data().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+            proto.initializer.push(raw_tensor(&value.name, tensor.shape(), data_type::FLOAT, raw));
+        }
+    }
+    for node in graph.nodes() {
+        let mut form = NodeForm::new(opset);
+        node.op.write(&mut form);
+        let mut input: Vec<String> =
+            node.inputs.iter().map(|id| id.map_or_else(String::new, |id| graph[id].name.clone())).collect();
+        for (i, constant) in form.constants.iter().enumerate() {
+            input.push(constant_input(constant, &node.name, i, &mut names, &mut proto.initializer));
+        }
+        proto.node.push(NodeProto {
+            input,
+            output: vec![graph[node.output].name.clone()],
+            name: node.name.clone(),
+            op_type: node.op.name().to_owned(),
+            attribute: form.attributes.iter().map(|(name, value)| attribute(name, value)).collect(),
+            domain: String::new(),
+        });
+    }
+    let model = ModelProto {
+        // The first IR version that allows the opset: 13 came with 7, 15 with 8, 19 with 9.
+        ir_version: if opset >= 19 {
+            9
+        } else if opset >= 15 {
+            8
+        } else {
+            7
+        },
+        producer_name: "mtz".to_owned(),
+        producer_version: env!("CARGO_PKG_VERSION").to_owned(),
+        graph: Some(proto),
+        opset_import: vec![OperatorSetIdProto { domain: String::new(), version: opset }],
+        metadata_props: graph
+            .metadata
+            .iter()
+            .map(|(key, value)| StringStringEntryProto { key: key.clone(), value: value.clone() })
+            .collect(),
+    };
+    if i32::try_from(model.encoded_len()).is_err() {
+        return Err(Error::limit("the model is larger than the 2 GiB a single ONNX file can hold"));
+    }
+    Ok(model.encode_to_vec())
+}
+
+/// The name of an initializer for a constant input, added to the list; empty if it is left out.
+fn constant_input(
+    constant: &ConstantForm,
+    node: &str,
+    position: usize,
+    names: &mut HashSet<String>,
+    initializers: &mut Vec<TensorProto>,
+) -> String {
+    let (shape, kind, raw): (Vec<usize>, i32, Vec<u8>) = match constant {
+        ConstantForm::Missing => return String::new(),
+        ConstantForm::Ints(x) => (vec![x.len()], data_type::INT64, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        ConstantForm::IntTensor(shape, x) => {
+            (shape.clone(), data_type::INT64, x.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        ConstantForm::Floats(x) => (vec![x.len()], data_type::FLOAT, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        ConstantForm::Float(x) => (vec![], data_type::FLOAT, x.to_le_bytes().to_vec()),
+    };
+    let mut name = format!("{node}.constant{position}");
+    while !names.insert(name.clone()) {
+        name.push('_');
+    }
+    initializers.push(raw_tensor(&name, &shape, kind, raw));
+    name
+}
+
+fn raw_tensor(name: &str, shape: &[usize], data_type: i32, raw: Vec<u8>) -> TensorProto {
+    TensorProto {
+        dims: shape.iter().map(|&n| from_size(n)).collect(),
+        data_type,
+        name: name.to_owned(),
+        raw_data: Bytes::from(raw),
+        ..TensorProto::default()
+    }
+}
+
+fn attribute(name: &str, value: &Attribute) -> AttributeProto {
+    let mut proto = AttributeProto { name: name.to_owned(), ..AttributeProto::default() };
+    match value {
+        Attribute::Int(x) => (proto.r#type, proto.i) = (attribute_type::INT, *x),
+        Attribute::Ints(x) => (proto.r#type, proto.ints) = (attribute_type::INTS, x.clone()),
+        Attribute::Float(x) => (proto.r#type, proto.f) = (attribute_type::FLOAT, *x),
+        Attribute::Floats(x) => (proto.r#type, proto.floats) = (attribute_type::FLOATS, x.clone()),
+        Attribute::Text(x) => (proto.r#type, proto.s) = (attribute_type::STRING, Bytes::from(x.clone().into_bytes())),
+        Attribute::Other(_) => {} // only ever read
+    }
+    proto
+}
+
+fn value_info(value: &Value) -> ValueInfoProto {
+    ValueInfoProto {
+        name: value.name.clone(),
+        r#type: Some(TypeProto {
+            tensor_type: Some(TensorTypeProto { elem_type: data_type::FLOAT, shape: Some(shape_proto(&value.shape)) }),
+        }),
+    }
+}
+
+fn shape_proto(shape: &Shape) -> TensorShapeProto {
+    let dim = |dim: &Dim| match dim {
+        Dim::Fixed(n) => DimensionProto { dim_value: Some(from_size(*n)), dim_param: None },
+        Dim::Batch(1) => DimensionProto { dim_value: None, dim_param: Some("N".to_owned()) },
+        Dim::Batch(_) => DimensionProto::default(),
+    };
+    TensorShapeProto { dim: shape.dims().iter().map(dim).collect() }
+}

@@ -1,0 +1,7 @@
+//! `Div`: a / b.
+
+crate::op::binary::binary_operator!(
+    /// a / b, elementwise with broadcasting.
+    Div,
+    |a, b| a / b
+);

@@ -1,0 +1,7 @@
+//! `Erf`: the error function; part of Gelu in older exports.
+
+crate::op::unary::unary_operator!(
+    /// 2/√π ∫₀ˣ e^(−t²) dt.
+    Erf,
+    |_: &Self, x: f32| libm::erff(x)
+);

@@ -1,0 +1,218 @@
+//! The operators, one file each: how it is read and written, its shape rule, its forward pass, and which axes move
+//! together. The list in [`operators!`] below is the only one; the reader, the runner and the documentation use it.
+
+pub mod axes;
+pub mod node;
+
+use crate::error::{Error, Result};
+use crate::tensor::{Shape, View, ViewMut};
+use axes::AxisLink;
+use node::{NodeForm, NodeSpec};
+
+/// The opset written where no operator needs a newer one.
+pub const BASE_OPSET: i64 = 13;
+
+/// The facts an operator states about itself.
+pub trait Operator: Clone + std::fmt::Debug + PartialEq {
+    /// ONNX's name.
+    const NAME: &'static str;
+    /// How many of its inputs are tensors: at least, at most.
+    const INPUTS: (usize, usize);
+
+    /// Takes attributes and constant inputs from a node of a file.
+    fn read(node: &mut NodeSpec) -> Result<Self>;
+    /// Gives them back.
+    fn write(&self, _form: &mut NodeForm) {}
+    /// The oldest opset that can say it.
+    fn since(&self) -> i64 {
+        BASE_OPSET
+    }
+    /// The shape of the output; an error if the inputs do not fit together.
+    fn shape(&self, inputs: &Shapes) -> Result<Shape>;
+    /// Computes the output. The shapes have been checked by [`Operator::shape`].
+    fn forward(&self, inputs: &Inputs, out: ViewMut);
+    /// Whether the output is the input's numbers unchanged, so that nothing needs to be computed or copied.
+    fn is_view(&self) -> bool {
+        false
+    }
+    /// Which axes move together, for these shapes.
+    fn links(&self, inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink>;
+    /// Multiply-adds of one forward pass: what a convolution or matrix product costs; 0 for everything cheap.
+    fn multiply_adds(&self, _inputs: &[&[usize]], _output: &[usize]) -> u64 {
+        0
+    }
+}
+
+/// The shapes of an operator's inputs.
+#[derive(Clone, Copy, Debug)]
+pub struct Shapes<'a>(pub &'a [Option<&'a Shape>]);
+
+impl<'a> Shapes<'a> {
+    /// The shape of a required input.
+    pub fn get(&self, i: usize) -> Result<&'a Shape> {
+        self.optional(i).ok_or_else(|| Error::model(format!("input {i} is missing")))
+    }
+
+    /// The shape of an optional input.
+    pub fn optional(&self, i: usize) -> Option<&'a Shape> {
+        self.0.get(i).copied().flatten()
+    }
+
+    /// How many inputs there are, left-out ones included.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The tensors an operator reads. Required ones are present: the graph checked their number.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a>(pub &'a [Option<View<'a>>]);
+
+impl<'a> Inputs<'a> {
+    /// A required input.
+    pub fn get(&self, i: usize) -> View<'a> {
+        self.optional(i).unwrap_or(View { shape: &[], data: &[] })
+    }
+
+    /// An optional input.
+    pub fn optional(&self, i: usize) -> Option<View<'a>> {
+        self.0.get(i).copied().flatten()
+    }
+}
+
+macro_rules! operators {
+    ($($module:ident :: $name:ident,)*) => {
+        $(mod $module; pub use $module::$name;)*
+
+        /// An operator of the graph.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Op {
+            $(#[doc = concat!("ONNX's `", stringify!($name), "`.")] $name($name),)*
+        }
+
+        $(impl From<$name> for Op {
+            fn from(op: $name) -> Self {
+                Self::$name(op)
+            }
+        })*
+
+        /// The names of all supported operators, in alphabetic order.
+        pub const NAMES: &[&str] = &[$(<$name as Operator>::NAME,)*];
+
+        impl Op {
+            /// Reads the operator called `name`; `None` if there is none.
+            pub fn read(name: &str, node: &mut NodeSpec) -> Option<Result<Self>> {
+                match name {
+                    $(<$name as Operator>::NAME => Some(<$name as Operator>::read(node).map(Self::$name)),)*
+                    _ => None,
+                }
+            }
+
+            /// ONNX's name.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$name(_) => <$name as Operator>::NAME,)* }
+            }
+
+            fn arity(&self) -> (usize, usize) {
+                match self { $(Self::$name(_) => <$name as Operator>::INPUTS,)* }
+            }
+
+            /// Attributes and constant inputs for a file.
+            pub fn write(&self, form: &mut NodeForm) {
+                match self { $(Self::$name(op) => op.write(form),)* }
+            }
+
+            /// The oldest opset that can say it.
+            pub fn since(&self) -> i64 {
+                match self { $(Self::$name(op) => op.since(),)* }
+            }
+
+            fn output_shape(&self, inputs: &Shapes) -> Result<Shape> {
+                match self { $(Self::$name(op) => op.shape(inputs),)* }
+            }
+
+            /// Computes the output; the shapes must have been checked by [`Op::shape`].
+            pub fn forward(&self, inputs: &Inputs, out: ViewMut) {
+                match self { $(Self::$name(op) => op.forward(inputs, out),)* }
+            }
+
+            /// Whether the output is the input's numbers unchanged.
+            pub fn is_view(&self) -> bool {
+                match self { $(Self::$name(op) => op.is_view(),)* }
+            }
+
+            /// Which axes move together.
+            pub fn links(&self, inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {
+                match self { $(Self::$name(op) => op.links(inputs, output),)* }
+            }
+
+            /// Multiply-adds of one forward pass.
+            pub fn multiply_adds(&self, inputs: &[&[usize]], output: &[usize]) -> u64 {
+                match self { $(Self::$name(op) => op.multiply_adds(inputs, output),)* }
+            }
+        }
+    };
+}
+
+operators! {
+    add::Add,
+    average_pool::AveragePool,
+    batch_normalization::BatchNormalization,
+    clip::Clip,
+    concat::Concat,
+    conv::Conv,
+    div::Div,
+    dropout::Dropout,
+    erf::Erf,
+    flatten::Flatten,
+    gather::Gather,
+    gelu::Gelu,
+    gemm::Gemm,
+    global_average_pool::GlobalAveragePool,
+    hard_sigmoid::HardSigmoid,
+    hard_swish::HardSwish,
+    identity::Identity,
+    layer_normalization::LayerNormalization,
+    leaky_relu::LeakyRelu,
+    log_softmax::LogSoftmax,
+    mat_mul::MatMul,
+    max_pool::MaxPool,
+    mul::Mul,
+    p_relu::PRelu,
+    pad::Pad,
+    pow::Pow,
+    reduce_mean::ReduceMean,
+    relu::Relu,
+    reshape::Reshape,
+    resize::Resize,
+    sigmoid::Sigmoid,
+    slice::Slice,
+    softmax::Softmax,
+    sqrt::Sqrt,
+    squeeze::Squeeze,
+    sub::Sub,
+    tanh::Tanh,
+    transpose::Transpose,
+    unsqueeze::Unsqueeze,
+}
+
+pub use crate::kernel::window::Window;
+
+mod binary;
+mod pool;
+mod softmax_rows;
+mod unary;
+
+impl Op {
+    /// The shape of the output; an error if the number of inputs or their shapes do not fit.
+    pub fn shape(&self, inputs: &Shapes) -> Result<Shape> {
+        let (least, most) = self.arity();
+        if inputs.count() > most {
+            return Err(Error::model(format!("{} takes at most {most} tensors, not {}", self.name(), inputs.count())));
+        }
+        for i in 0..least {
+            inputs.get(i)?;
+        }
+        self.output_shape(inputs)
+    }
+}

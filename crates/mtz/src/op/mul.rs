@@ -1,0 +1,7 @@
+//! `Mul`: a · b.
+
+crate::op::binary::binary_operator!(
+    /// a · b, elementwise with broadcasting.
+    Mul,
+    |a, b| a * b
+);

@@ -1,0 +1,7 @@
+//! `Relu`: max(x, 0).
+
+crate::op::unary::unary_operator!(
+    /// max(x, 0).
+    Relu,
+    |_: &Self, x: f32| if x < 0.0 { 0.0 } else { x }
+);

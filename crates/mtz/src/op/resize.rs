@@ -1,0 +1,292 @@
+//! `Resize`: nearest or linear interpolation, axis after axis (both are separable).
+
+use super::axes::{AxisLink, through};
+use super::node::{ConstantForm, NodeForm, NodeSpec, Scalar, to_f32};
+use super::{BASE_OPSET, Inputs, Operator, Shapes};
+use crate::error::{Error, Result};
+use crate::kernel::for_each_run;
+use crate::tensor::{Dim, MAX_ELEMENTS, Shape, ViewMut, normalize_axis};
+
+/// How an element of the output is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The nearest element, with a rule for halves.
+    Nearest(Rounding),
+    /// A mean of the two neighbours along each axis.
+    Linear,
+}
+
+/// Which neighbour is the nearest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Halves go down.
+    PreferFloor,
+    /// Halves go up.
+    PreferCeil,
+    /// Always down.
+    Floor,
+    /// Always up.
+    Ceil,
+}
+
+/// Where an element of the output lies in the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coordinates {
+    /// (x + ½) / scale − ½
+    HalfPixel,
+    /// The same about the centre, if the output's size was rounded.
+    HalfPixelSymmetric,
+    /// The same, but 0 if there is a single output.
+    PytorchHalfPixel,
+    /// First on first, last on last.
+    AlignCorners,
+    /// x / scale
+    Asymmetric,
+    /// (x + ½) / scale
+    TfHalfPixelForNn,
+}
+
+/// The names of [`Coordinates`] in ONNX.
+const COORDINATES: [(&str, Coordinates); 6] = [
+    ("half_pixel", Coordinates::HalfPixel),
+    ("half_pixel_symmetric", Coordinates::HalfPixelSymmetric),
+    ("pytorch_half_pixel", Coordinates::PytorchHalfPixel),
+    ("align_corners", Coordinates::AlignCorners),
+    ("asymmetric", Coordinates::Asymmetric),
+    ("tf_half_pixel_for_nn", Coordinates::TfHalfPixelForNn),
+];
+
+/// The names of [`Rounding`] in ONNX.
+const ROUNDINGS: [(&str, Rounding); 4] = [
+    ("round_prefer_floor", Rounding::PreferFloor),
+    ("round_prefer_ceil", Rounding::PreferCeil),
+    ("floor", Rounding::Floor),
+    ("ceil", Rounding::Ceil),
+];
+
+fn by_name<T: Copy>(table: &[(&str, T)], name: &str) -> Result<T> {
+    let known = table.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+    known.ok_or_else(|| Error::unsupported(format!("mode {name:?}")))
+}
+
+fn name_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
+    table.iter().find(|(_, v)| v == value).map_or("", |(name, _)| name)
+}
+
+/// Interpolation to another size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resize {
+    /// One factor per axis; the new size is ⌊size · factor⌋. Axes with factor 1 are left alone.
+    pub scales: Vec<f32>,
+    /// How an element is computed.
+    pub mode: Mode,
+    /// Where it lies.
+    pub coordinates: Coordinates,
+}
+
+impl Operator for Resize {
+    const NAME: &'static str = "Resize";
+    const INPUTS: (usize, usize) = (1, 1);
+
+    fn read(node: &mut NodeSpec) -> Result<Self> {
+        let x = node.shape(0)?;
+        node.ignore(&["cubic_coeff_a", "exclude_outside", "extrapolation_value"]);
+        node.only_int("antialias", 0)?;
+        node.only_text("keep_aspect_ratio_policy", "stretch")?;
+        let axes = match node.ints("axes")? {
+            Some(axes) => axes.into_iter().map(|a| normalize_axis(a, x.rank())).collect::<Result<Vec<_>>>()?,
+            None => (0..x.rank()).collect(),
+        };
+        let mode = node.text("mode")?.unwrap_or_else(|| "nearest".into());
+        let coordinates = node.text("coordinate_transformation_mode")?;
+        let rounding = node.text("nearest_mode")?;
+        // Opset 10 knew one rule only: x / scale, rounded towards the input's start when growing, to its end when
+        // shrinking.
+        let old = node.opset < 11;
+        let scales_input = if old { 1 } else { 2 };
+        let mut scales = vec![1.0; x.rank()];
+        let given = node.numbers(scales_input)?.filter(|s| !s.is_empty());
+        if !old {
+            node.constant(1).ok(); // the region of interest, used by a mode that is refused
+        }
+        if let Some(given) = given {
+            set(&mut scales, &axes, given.into_iter().map(to_f32).collect())?;
+            if !old && let Some(sizes) = node.constant(3)? && !sizes.elements.is_empty() {
+                return Err(Error::model("both scales and sizes are given"));
+            }
+        } else if let Some(sizes) = if old { None } else { node.constant(3)? } {
+            if sizes.elements.len() != axes.len() {
+                return Err(Error::model(format!("{} sizes for {} axes", sizes.elements.len(), axes.len())));
+            }
+            let scale = |(&axis, size): (&usize, &Scalar)| match (x.dim(axis)?, *size) {
+                (Dim::Fixed(len), Scalar::Number(size)) => scale_for(len, size),
+                (Dim::Batch(len), Scalar::Batch(size)) if size == len as f64 => Ok(1.0),
+                (dim, size) => Err(Error::unsupported(format!("size {size:?} for an axis of {dim}"))),
+            };
+            let list = axes.iter().zip(&sizes.elements).map(scale).collect::<Result<Vec<_>>>()?;
+            set(&mut scales, &axes, list)?;
+        } else {
+            return Err(Error::model("neither scales nor sizes are given"));
+        }
+        let shrinks = scales.iter().any(|&s| s < 1.0);
+        let default_rounding = match (old, shrinks) {
+            (true, true) => "ceil",
+            (true, false) => "floor",
+            (false, _) => "round_prefer_floor",
+        };
+        let mode = match mode.as_str() {
+            "nearest" => Mode::Nearest(by_name(&ROUNDINGS, rounding.as_deref().unwrap_or(default_rounding))?),
+            "linear" => Mode::Linear,
+            other => return Err(Error::unsupported(format!("mode {other:?}; nearest and linear are supported"))),
+        };
+        let default_coordinates = if old { "asymmetric" } else { "half_pixel" };
+        let coordinates = by_name(&COORDINATES, coordinates.as_deref().unwrap_or(default_coordinates))?;
+        Ok(Self { scales, mode, coordinates })
+    }
+
+    fn write(&self, form: &mut NodeForm) {
+        form.constant(ConstantForm::Missing);
+        form.constant(ConstantForm::Floats(self.scales.clone()));
+        form.text("coordinate_transformation_mode", name_of(&COORDINATES, &self.coordinates));
+        match self.mode {
+            Mode::Linear => form.text("mode", "linear"),
+            Mode::Nearest(rounding) => {
+                form.text("mode", "nearest");
+                form.text("nearest_mode", name_of(&ROUNDINGS, &rounding));
+            }
+        }
+    }
+
+    fn since(&self) -> i64 {
+        if self.coordinates == Coordinates::HalfPixelSymmetric { 19 } else { BASE_OPSET }
+    }
+
+    fn shape(&self, inputs: &Shapes) -> Result<Shape> {
+        let x = inputs.get(0)?;
+        if self.scales.len() != x.rank() {
+            return Err(Error::model(format!("{} scales for {x}", self.scales.len())));
+        }
+        let mut shape = x.clone();
+        for (axis, &scale) in self.scales.iter().enumerate() {
+            if scale != 1.0 {
+                let len = x.fixed_dim(axis)?;
+                let size = resized(len, scale).ok_or_else(|| {
+                    Error::model(format!("axis {axis} of {x} cannot be scaled by {scale}"))
+                })?;
+                shape = shape.with_dim(axis, Dim::Fixed(size))?;
+            }
+        }
+        Ok(shape)
+    }
+
+    fn forward(&self, inputs: &Inputs, out: ViewMut) {
+        let x = inputs.get(0);
+        let axes: Vec<usize> = (0..self.scales.len()).filter(|&a| self.scales[a] != 1.0).collect();
+        let Some((&last, before)) = axes.split_last() else {
+            return out.data.copy_from_slice(x.data);
+        };
+        let (mut shape, mut data) = (x.shape.to_vec(), None);
+        for &axis in before {
+            let mut next_shape = shape.clone();
+            next_shape[axis] = out.shape[axis];
+            let mut next = vec![0.0; next_shape.iter().product()];
+            self.along(axis, data.as_deref().unwrap_or(x.data), &shape, out.shape[axis], &mut next);
+            (shape, data) = (next_shape, Some(next));
+        }
+        self.along(last, data.as_deref().unwrap_or(x.data), &shape, out.shape[last], out.data);
+    }
+
+    fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {
+        through(0, output.len(), |axis| self.scales[axis] != 1.0)
+    }
+}
+
+fn set(scales: &mut [f32], axes: &[usize], values: Vec<f32>) -> Result<()> {
+    if values.len() != axes.len() {
+        return Err(Error::model(format!("{} scales for {} axes", values.len(), axes.len())));
+    }
+    for (&axis, value) in axes.iter().zip(values) {
+        if let Some(scale) = scales.get_mut(axis) {
+            *scale = value;
+        }
+    }
+    Ok(())
+}
+
+/// ⌊len · scale⌋ in f32, as onnxruntime computes it; `None` if that is no size.
+fn resized(len: usize, scale: f32) -> Option<usize> {
+    let size = (len as f32 * scale).floor();
+    (size >= 1.0 && size <= MAX_ELEMENTS as f32).then_some(size as usize)
+}
+
+/// A factor that leads from `len` to exactly `size` elements.
+fn scale_for(len: usize, size: f64) -> Result<f32> {
+    if size >= 1.0 && size <= MAX_ELEMENTS as f64 && size.fract() == 0.0 {
+        let size = size as usize;
+        let scale = to_f32(size as f64 / len as f64);
+        if let Some(scale) = [scale, scale.next_up()].into_iter().find(|&s| resized(len, s) == Some(size)) {
+            return Ok(scale);
+        }
+    }
+    Err(Error::model(format!("an axis of {len} cannot be resized to {size}")))
+}
+
+impl Resize {
+    /// The position in the input of element `i` of an axis that grows from `len` to `size`.
+    fn origin(&self, i: usize, len: usize, size: usize, scale: f32) -> f32 {
+        let (x, length) = (i as f32, len as f32);
+        match self.coordinates {
+            Coordinates::HalfPixel => (x + 0.5) / scale - 0.5,
+            Coordinates::HalfPixelSymmetric => {
+                let adjustment = size as f32 / (scale * length);
+                length / 2.0 * (1.0 - adjustment) + (x + 0.5) / scale - 0.5
+            }
+            Coordinates::PytorchHalfPixel if size == 1 => 0.0,
+            Coordinates::PytorchHalfPixel => (x + 0.5) / scale - 0.5,
+            Coordinates::AlignCorners if size == 1 => 0.0,
+            Coordinates::AlignCorners => x * (length - 1.0) / (size as f32 - 1.0),
+            Coordinates::Asymmetric => x / scale,
+            Coordinates::TfHalfPixelForNn => (x + 0.5) / scale,
+        }
+    }
+
+    /// Interpolates one axis of `x` to `size` elements.
+    fn along(&self, axis: usize, x: &[f32], shape: &[usize], size: usize, out: &mut [f32]) {
+        let len = shape[axis];
+        let inner: usize = shape[axis + 1..].iter().product();
+        // For each element of the output: its two sources and the share of the second.
+        let sources: Vec<(usize, usize, f32)> = (0..size)
+            .map(|i| {
+                let at = self.origin(i, len, size, self.scales[axis]);
+                match self.mode {
+                    Mode::Linear => {
+                        let at = at.clamp(0.0, (len - 1) as f32);
+                        let first = at as usize;
+                        (first, (first + 1).min(len - 1), at - first as f32)
+                    }
+                    Mode::Nearest(rounding) => {
+                        let at = match rounding {
+                            Rounding::PreferFloor => (at - 0.5).ceil(),
+                            Rounding::PreferCeil => (at + 0.5).floor(),
+                            Rounding::Floor => at.floor(),
+                            Rounding::Ceil => at.ceil(),
+                        };
+                        let nearest = at.clamp(0.0, (len - 1) as f32) as usize;
+                        (nearest, nearest, 0.0)
+                    }
+                }
+            })
+            .collect();
+        for_each_run(out, inner, |index, out| {
+            let (first, second, share) = sources[index % size];
+            let plane = &x[index / size * len * inner..][..len * inner];
+            let (first, second) = (&plane[first * inner..][..inner], &plane[second * inner..][..inner]);
+            if share == 0.0 {
+                return out.copy_from_slice(first);
+            }
+            for ((out, a), b) in out.iter_mut().zip(first).zip(second) {
+                *out = a * (1.0 - share) + b * share;
+            }
+        });
+    }
+}

@@ -1,0 +1,43 @@
+//! `Softmax`: eˣ / Σ eˣ along an axis.
+
+use super::axes::{AxisLink, through};
+use super::node::{NodeForm, NodeSpec, from_size};
+use super::softmax_rows::{exponentials, for_each_line, read_axis, shape};
+use super::{Inputs, Operator, Shapes};
+use crate::error::Result;
+use crate::tensor::{Shape, ViewMut};
+
+/// eˣ / Σ eˣ along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Softmax {
+    /// The axis.
+    pub axis: usize,
+}
+
+impl Operator for Softmax {
+    const NAME: &'static str = "Softmax";
+    const INPUTS: (usize, usize) = (1, 1);
+
+    fn read(node: &mut NodeSpec) -> Result<Self> {
+        Ok(Self { axis: read_axis(node)? })
+    }
+
+    fn write(&self, form: &mut NodeForm) {
+        form.int("axis", from_size(self.axis));
+    }
+
+    fn shape(&self, inputs: &Shapes) -> Result<Shape> {
+        shape(self.axis, inputs)
+    }
+
+    fn forward(&self, inputs: &Inputs, out: ViewMut) {
+        for_each_line(self.axis, inputs, out, |x, out| {
+            let (_, sum) = exponentials(x, out);
+            out.iter_mut().for_each(|out| *out /= sum);
+        });
+    }
+
+    fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {
+        through(0, output.len(), |_| false)
+    }
+}

@@ -1,0 +1,7 @@
+//! `Sqrt`: √x; part of layer normalisation in older exports.
+
+crate::op::unary::unary_operator!(
+    /// √x; part of layer normalisation in older exports.
+    Sqrt,
+    |_: &Self, x: f32| x.sqrt()
+);

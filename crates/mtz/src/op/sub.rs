@@ -1,0 +1,7 @@
+//! `Sub`: a − b.
+
+crate::op::binary::binary_operator!(
+    /// a − b, elementwise with broadcasting.
+    Sub,
+    |a, b| a - b
+);

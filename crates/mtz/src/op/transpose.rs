@@ -1,0 +1,67 @@
+//! `Transpose`: axes in another order.
+
+use super::axes::{AxisLink, Port};
+use super::node::{NodeForm, NodeSpec, to_size};
+use super::{Inputs, Operator, Shapes};
+use crate::error::{Error, Result};
+use crate::kernel::for_each_run;
+use crate::tensor::{Shape, ViewMut, strides};
+
+/// Axes in another order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transpose {
+    /// For each axis of the output, the axis of the input.
+    pub permutation: Vec<usize>,
+}
+
+impl Operator for Transpose {
+    const NAME: &'static str = "Transpose";
+    const INPUTS: (usize, usize) = (1, 1);
+
+    fn read(node: &mut NodeSpec) -> Result<Self> {
+        let rank = node.shape(0)?.rank();
+        let permutation = match node.ints("perm")? {
+            Some(axes) => axes.into_iter().map(|a| to_size(a, "perm")).collect::<Result<_>>()?,
+            None => (0..rank).rev().collect(),
+        };
+        Ok(Self { permutation })
+    }
+
+    fn write(&self, form: &mut NodeForm) {
+        form.sizes("perm", self.permutation.iter().copied());
+    }
+
+    fn shape(&self, inputs: &Shapes) -> Result<Shape> {
+        let x = inputs.get(0)?;
+        let mut sorted = self.permutation.clone();
+        sorted.sort_unstable();
+        if !sorted.into_iter().eq(0..x.rank()) {
+            return Err(Error::model(format!("perm {:?} does not order the axes of {x}", self.permutation)));
+        }
+        Shape::new(self.permutation.iter().map(|&a| x.dim(a)).collect::<Result<_>>()?)
+    }
+
+    fn forward(&self, inputs: &Inputs, out: ViewMut) {
+        let x = inputs.get(0);
+        let own = strides(x.shape);
+        let Some((&last, front)) = self.permutation.split_last() else {
+            return out.data.copy_from_slice(x.data);
+        };
+        let step = own[last];
+        for_each_run(out.data, out.shape[front.len()], |index, run| {
+            let (mut rest, mut start) = (index, 0);
+            for (axis, &from) in front.iter().enumerate().rev() {
+                start += rest % out.shape[axis] * own[from];
+                rest /= out.shape[axis];
+            }
+            for (i, out) in run.iter_mut().enumerate() {
+                *out = x.data[start + i * step];
+            }
+        });
+    }
+
+    fn links(&self, _inputs: &[&[usize]], _output: &[usize]) -> Vec<AxisLink> {
+        let axes = self.permutation.iter().enumerate();
+        axes.map(|(to, &from)| AxisLink::same((Port::Input(0), from), (Port::Output, to))).collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! Runs a network forward on the CPU, with taps on any value.
+//!
+//! Values are freed at their last use and their memory is used again. Threads are those of the rayon pool the call
+//! happens in; results do not depend on their number.
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, ValueId};
+use crate::op::Inputs;
+use crate::tensor::{Dim, Tensor, View, ViewMut};
+use std::sync::Arc;
+
+/// Memory a run may take unless told otherwise.
+pub const DEFAULT_MEMORY: u64 = 8 << 30;
+
+/// A network ready to run.
+#[derive(Debug)]
+pub struct Runner<'g> {
+    graph: &'g Graph,
+    wanted: Vec<ValueId>,
+    /// For each node, the values nobody needs after it.
+    dead_after: Vec<Vec<ValueId>>,
+    free: Vec<Vec<f32>>,
+    memory: u64,
+}
+
+impl<'g> Runner<'g> {
+    /// Runs `graph` for its outputs.
+    pub fn new(graph: &'g Graph) -> Self {
+        Self::with_taps(graph, graph.outputs())
+    }
+
+    /// Runs `graph` for any of its values.
+    pub fn with_taps(graph: &'g Graph, wanted: &[ValueId]) -> Self {
+        let mut last_use: Vec<Option<usize>> = vec![None; graph.values().len()];
+        for (i, node) in graph.nodes().iter().enumerate() {
+            // An output nobody reads dies at once.
+            for id in node.inputs.iter().flatten().chain([&node.output]) {
+                last_use[id.index()] = Some(i);
+            }
+        }
+        let mut dead_after = vec![Vec::new(); graph.nodes().len()];
+        for id in graph.nodes().iter().flat_map(|n| n.inputs.iter().flatten().chain([&n.output])) {
+            if let Some(i) = last_use[id.index()].take()
+                && graph[*id].constant.is_none()
+                && !wanted.contains(id)
+            {
+                dead_after[i].push(*id);
+            }
+        }
+        Self { graph, wanted: wanted.to_vec(), dead_after, free: Vec::new(), memory: DEFAULT_MEMORY }
+    }
+
+    /// Refuses runs that need more memory than this.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory = bytes;
+        self
+    }
+
+    /// The most memory that values take at one time for a batch of `batch` samples, weights included.
+    pub fn peak_bytes(&self, batch: usize) -> u64 {
+        let bytes = |id: &ValueId| 4u64.saturating_mul(self.graph[*id].shape.elements(batch) as u64);
+        let weights: u64 =
+            self.graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| 4 * t.data().len() as u64).sum();
+        let mut now = self.graph.inputs().iter().map(bytes).fold(weights, u64::saturating_add);
+        let mut peak = now;
+        for (node, dead) in self.graph.nodes().iter().zip(&self.dead_after) {
+            now = now.saturating_add(bytes(&node.output));
+            peak = peak.max(now);
+            now = dead.iter().fold(now, |now, id| now.saturating_sub(bytes(id)));
+        }
+        peak
+    }
+
+    /// Computes the wanted values for one batch.
+    pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let batch = self.check(inputs)?;
+        let needed = self.peak_bytes(batch);
+        if needed > self.memory {
+            return Err(Error::limit(format!(
+                "a batch of {batch} needs {} MiB of memory, {} MiB are allowed",
+                needed >> 20,
+                self.memory >> 20
+            ))
+            .hint("use a smaller --batch-size, or allow more with --memory"));
+        }
+        let mut values: Vec<Option<Tensor>> = self.graph.values().iter().map(|v| v.constant.clone()).collect();
+        for (id, tensor) in self.graph.inputs().iter().zip(inputs) {
+            values[id.index()] = Some(tensor.clone());
+        }
+        for (node, dead) in self.graph.nodes().iter().zip(&self.dead_after) {
+            let shape = self.graph[node.output].shape.at(batch);
+            let views: Vec<Option<View>> =
+                node.inputs.iter().map(|id| id.and_then(|id| values[id.index()].as_ref()).map(Tensor::view)).collect();
+            let first = node.inputs.first().copied().flatten();
+            let output = if node.op.is_view()
+                && let Some(tensor) = first.and_then(|id| values[id.index()].as_ref())
+            {
+                Tensor::from_shared(shape, Arc::clone(tensor.shared()))
+            } else {
+                let mut data = take(&mut self.free, shape.iter().product());
+                node.op.forward(&Inputs(&views), ViewMut { shape: &shape, data: &mut data });
+                Tensor::new(shape, data)
+            };
+            values[node.output.index()] = Some(output.map_err(|e| e.at_node(&node.name))?);
+            for id in dead {
+                // The memory returns when nobody else holds it: neither a view of it nor the caller.
+                if let Some(Ok(data)) = values[id.index()].take().map(|t| Arc::try_unwrap(t.into_shared())) {
+                    self.free.push(data);
+                }
+            }
+        }
+        self.wanted
+            .iter()
+            .map(|id| {
+                values[id.index()]
+                    .clone()
+                    .ok_or_else(|| Error::model(format!("{:?} is not computed", self.graph[*id].name)))
+            })
+            .collect()
+    }
+
+    /// Compares the inputs with what the network expects; the batch size.
+    fn check(&self, inputs: &[Tensor]) -> Result<usize> {
+        let expected = self.graph.inputs();
+        if inputs.len() != expected.len() {
+            return Err(Error::data(format!("the network has {} inputs, {} are given", expected.len(), inputs.len())));
+        }
+        let mut batch = None;
+        for (id, tensor) in expected.iter().zip(inputs) {
+            let value = &self.graph[*id];
+            let wrong = || {
+                let (name, shape) = (&value.name, &value.shape);
+                Error::data(format!("input {name:?} expects {shape}, got {:?}", tensor.shape()))
+            };
+            if tensor.shape().len() != value.shape.rank() {
+                return Err(wrong());
+            }
+            for (dim, &got) in value.shape.dims().iter().zip(tensor.shape()) {
+                let fits = match dim {
+                    Dim::Fixed(n) => *n == got,
+                    Dim::Batch(k) => got > 0 && got % k == 0 && *batch.get_or_insert(got / k) == got / k,
+                };
+                if !fits {
+                    return Err(wrong());
+                }
+            }
+        }
+        Ok(batch.unwrap_or(1))
+    }
+}
+
+/// A buffer of `len` numbers: the smallest free one that is large enough, or a new one.
+fn take(free: &mut Vec<Vec<f32>>, len: usize) -> Vec<f32> {
+    let best = free.iter().enumerate().filter(|(_, b)| b.capacity() >= len).min_by_key(|(_, b)| b.capacity());
+    let best = best.map(|(i, _)| i).or_else(|| free.len().checked_sub(1));
+    let mut buffer = best.map(|i| free.swap_remove(i)).unwrap_or_default();
+    buffer.resize(len, 0.0);
+    buffer
+}

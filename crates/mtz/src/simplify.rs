@@ -1,0 +1,167 @@
+//! Passes that make a graph smaller without changing what it computes, one function each.
+
+use crate::error::Result;
+use crate::graph::{Graph, Node, Rebuild, Value, ValueId};
+use crate::op::{Conv, Gemm, Inputs, Op};
+use crate::tensor::{Shape, Tensor, View, ViewMut};
+use std::collections::HashMap;
+
+/// A folded constant may be this large; beyond, it is cheaper to compute it each time than to store it.
+const MAX_FOLDED: usize = 1 << 24;
+
+/// Everything that helps inference.
+pub fn for_inference(graph: &Graph) -> Result<Graph> {
+    let mut graph = graph.clone();
+    for pass in [remove_identities, fold_constants, fuse_matmul_add, fold_batch_normalization] {
+        graph = pass(&graph)?;
+    }
+    Ok(graph)
+}
+
+fn shape(input: &Value) -> Shape {
+    input.shape.clone()
+}
+
+/// Leaves out nodes and weights that no output depends on.
+pub fn remove_dead_code(graph: &Graph) -> Result<Graph> {
+    graph.rebuild(shape, |build, node| build.copy(node))
+}
+
+/// Leaves out `Identity` and `Dropout`, which pass their input on.
+pub fn remove_identities(graph: &Graph) -> Result<Graph> {
+    graph.rebuild(shape, |build, node| match (&node.op, node.inputs.first()) {
+        (Op::Identity(_) | Op::Dropout(_), Some(Some(input))) => build.value(*input),
+        _ => build.copy(node),
+    })
+}
+
+/// Computes nodes that read only weights.
+pub fn fold_constants(graph: &Graph) -> Result<Graph> {
+    let folded = graph.rebuild(shape, |build, node| {
+        let inputs = build.inputs(node)?;
+        let constants: Option<Vec<Option<Tensor>>> =
+            inputs.iter().map(|id| id.map_or(Some(None), |id| build.new[id].constant.clone().map(Some))).collect();
+        match constants {
+            Some(constants) if graph[node.output].shape.elements(1) <= MAX_FOLDED => {
+                let shape = graph[node.output].shape.at(1);
+                let views: Vec<Option<View>> = constants.iter().map(|t| t.as_ref().map(Tensor::view)).collect();
+                let mut data = vec![0.0; shape.iter().product()];
+                node.op.forward(&Inputs(&views), ViewMut { shape: &shape, data: &mut data });
+                build.new.add_constant(graph[node.output].name.clone(), Tensor::new(shape, data)?)
+            }
+            _ => build.copy(node),
+        }
+    })?;
+    remove_dead_code(&folded)
+}
+
+/// `MatMul` with a weight matrix, followed by `Add` of a bias, becomes `Gemm`.
+pub fn fuse_matmul_add(graph: &Graph) -> Result<Graph> {
+    let found = Producers::of(graph);
+    let fused = graph.rebuild(shape, |build, node| {
+        let Some((product, bias)) = matmul_add(graph, &found, node) else {
+            return build.copy(node);
+        };
+        let mut inputs = build.inputs(product)?;
+        inputs.push(Some(build.value(bias)?));
+        build.new.add_node(product.name.clone(), Gemm::PLAIN, inputs, graph[node.output].name.clone())
+    })?;
+    remove_dead_code(&fused)
+}
+
+/// The product and the bias, if `node` is an `Add` that can become a `Gemm`.
+fn matmul_add<'g>(graph: &Graph, found: &Producers<'g>, node: &Node) -> Option<(&'g Node, ValueId)> {
+    let (Op::Add(_), &[Some(a), Some(b)]) = (&node.op, node.inputs.as_slice()) else { return None };
+    let (product, bias) = [(a, b), (b, a)].into_iter().find_map(|(x, bias)| {
+        let product = found.sole_producer(x)?;
+        matches!(product.op, Op::MatMul(_)).then_some((product, bias))
+    })?;
+    let &[Some(x), Some(w)] = product.inputs.as_slice() else { return None };
+    let matrices = graph[x].shape.rank() == 2 && graph[w].shape.rank() == 2;
+    let constants = graph[w].constant.is_some() && graph[bias].constant.is_some();
+    // The bias must not enlarge the product.
+    let fits = graph[node.output].shape == graph[product.output].shape;
+    (matrices && constants && fits).then_some((product, bias))
+}
+
+/// Puts the factor and offset of a `BatchNormalization` into the weights of the `Conv` or `Gemm` it follows.
+pub fn fold_batch_normalization(graph: &Graph) -> Result<Graph> {
+    let found = Producers::of(graph);
+    let folded = graph.rebuild(shape, |build, node| match foldable(graph, &found, node) {
+        Some((layer, affine)) => fold_into(graph, build, layer, node, &affine),
+        None => build.copy(node),
+    })?;
+    remove_dead_code(&folded)
+}
+
+/// The layer in front of a batch normalisation, and the normalisation as factor and offset per output.
+fn foldable<'g>(graph: &Graph, found: &Producers<'g>, node: &Node) -> Option<(&'g Node, Vec<(f32, f32)>)> {
+    let (Op::BatchNormalization(norm), &[Some(x), Some(scale), Some(bias), Some(mean), Some(variance)]) =
+        (&node.op, node.inputs.as_slice())
+    else {
+        return None;
+    };
+    let constant = |id: ValueId| graph[id].constant.as_ref().map(Tensor::data);
+    let affine = norm.affine(constant(scale)?, constant(bias)?, constant(mean)?, constant(variance)?);
+    let layer = found.sole_producer(x)?;
+    let weights = layer.inputs.iter().skip(1).flatten().all(|id| graph[*id].constant.is_some());
+    // A Gemm whose C is one number, or one row per sample, has no bias per output to fold into.
+    let plain_bias = match (&layer.op, layer.inputs.get(2)) {
+        (Op::Gemm(_), Some(Some(c))) => graph[*c].shape.elements(1) == affine.len(),
+        _ => true,
+    };
+    let layer_op = matches!(layer.op, Op::Conv(_) | Op::Gemm(_));
+    (layer_op && weights && plain_bias).then_some((layer, affine))
+}
+
+/// factor · (W x + b) + offset = (factor · W) x + (factor · b + offset), per output.
+fn fold_into(graph: &Graph, build: &mut Rebuild, layer: &Node, norm: &Node, affine: &[(f32, f32)]) -> Result<ValueId> {
+    let mut inputs = build.inputs(layer)?;
+    let &[_, Some(w), ..] = layer.inputs.as_slice() else { return build.copy(norm) };
+    let Some(weight) = &graph[w].constant else { return build.copy(norm) };
+    // Outputs are the first axis of W, except in a Gemm with W as inputs × outputs. C counts β times.
+    let (per_output, beta) = match &layer.op {
+        Op::Gemm(gemm) if !gemm.transpose_b => (1, gemm.beta),
+        Op::Gemm(gemm) => (weight.data().len() / affine.len(), gemm.beta),
+        _ => (weight.data().len() / affine.len(), 1.0),
+    };
+    let scaled = weight.data().iter().enumerate().map(|(i, w)| w * affine[i / per_output % affine.len()].0).collect();
+    let old_bias = layer.inputs.get(2).copied().flatten().and_then(|b| graph[b].constant.as_ref());
+    let bias = affine.iter().enumerate().map(|(i, (factor, offset))| {
+        let old = old_bias.and_then(|b| b.data().get(i)).copied().unwrap_or(0.0);
+        factor * beta * old + offset
+    });
+    let new_weight = Tensor::new(weight.shape().to_vec(), scaled)?;
+    let new_bias = Tensor::new(vec![affine.len()], bias.collect())?;
+    let name = &graph[norm.output].name;
+    inputs.truncate(1);
+    inputs.push(Some(build.new.add_constant(format!("{name}.weight"), new_weight)?));
+    inputs.push(Some(build.new.add_constant(format!("{name}.bias"), new_bias)?));
+    let op: Op = match &layer.op {
+        Op::Gemm(gemm) => Gemm { beta: 1.0, ..*gemm }.into(),
+        Op::Conv(conv) => Conv::clone(conv).into(),
+        other => other.clone(),
+    };
+    build.new.add_node(layer.name.clone(), op, inputs, name.clone())
+}
+
+/// Which node computes a value, and how many read it.
+struct Producers<'g> {
+    nodes: HashMap<ValueId, &'g Node>,
+    readers: HashMap<ValueId, usize>,
+}
+
+impl<'g> Producers<'g> {
+    fn of(graph: &'g Graph) -> Self {
+        let mut readers = HashMap::new();
+        for id in graph.nodes().iter().flat_map(|n| n.inputs.iter().flatten()).chain(graph.outputs()) {
+            *readers.entry(*id).or_default() += 1;
+        }
+        Self { nodes: graph.nodes().iter().map(|n| (n.output, n)).collect(), readers }
+    }
+
+    /// The node that computes `value`, if nobody else reads the value.
+    fn sole_producer(&self, value: ValueId) -> Option<&'g Node> {
+        (self.readers.get(&value) == Some(&1)).then(|| self.nodes.get(&value).copied()).flatten()
+    }
+}
