@@ -246,6 +246,11 @@ case("Split", "sizes", [normal(2, 6, 4)], 11, outputs=2, axis=1, split=[2, 4])
 case("Split", "input", [normal(2, 6, 4)], 13, [ints(1, 3)], outputs=2, axis=-1)
 case("Split", "number", [normal(2, 5, 4)], 18, outputs=3, axis=1, num_outputs=3)
 case("Sum", "three", [y, y * 2, normal(2, 1, 4, 5)])
+case("Neg", "number", [y])
+case("Reciprocal", "number", [np.abs(y) + 0.1])
+case("Tile", "two_axes", [y], 13, [ints(1, 1, 2, 3)])
+case("Tile", "nothing", [y], 9, [ints(1, 1, 1, 1)])
+case("CastLike", "weight", [y], 15, [np.float64(2.5)], nodes=[node("CastLike", ["c0", "x0"], ["c"]), node("Mul", ["x0", "c"], ["y0"])])
 for opset in (9, 11):
     case("Dropout", "ratio", [y], opset, ratio=0.3)
 for opset in (12, 13, 22):

@@ -1,1 +1,38 @@
-fn main() {}
+//! The command line of mtz: parse, do, show. Results go to stdout, talk and progress to stderr. Exit code 0: fine, 1: it
+//! ran but a check failed, 2: error.
+
+mod args;
+mod eval;
+mod inspect;
+mod show;
+mod tasks;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().map(args::with_dashes).collect();
+    let json = arguments.iter().skip(1).any(|a| a == "--json");
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return show::usage(&error, json),
+    };
+    match run(&cli) {
+        Ok(code) => code,
+        Err(error) => show::error(&error, cli.common.json),
+    }
+}
+
+/// Runs the command in a pool of `--threads` threads.
+fn run(cli: &Cli) -> mtz::error::Result<ExitCode> {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(cli.common.threads.map_or(0, |n| n.get()))
+        .build()
+        .map_err(|e| mtz::error::Error::usage(format!("threads cannot be started: {e}")))?;
+    pool.install(|| match &cli.command {
+        Command::Inspect(args) => inspect::run(args, &cli.common),
+        Command::Eval(args) => eval::run(args, &cli.common),
+    })
+}

@@ -1,4 +1,5 @@
 //! Every operator with every option against onnxruntime, and what must hold for each of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cases;
 
@@ -45,7 +46,7 @@ fn written_and_read_again_is_the_same_graph() {
         let graph = case.graph();
         let bytes = onnx::to_bytes(&graph).unwrap();
         let again = onnx::read_bytes(bytes.into(), None).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-        assert_eq!(again, graph, "{}", case.name);
+        assert!(again == graph, "{}", case.name);
     }
 }
 
@@ -57,7 +58,7 @@ fn any_number_of_threads_gives_the_same_bits() {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| Runner::new(&graph).run(&case.inputs).unwrap())
         };
-        assert_eq!(with(1), with(5), "{}", case.name);
+        assert!(with(1) == with(5), "{}", case.name);
     }
 }
 

@@ -73,6 +73,7 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::as_conversions)]
 mod tests {
     use super::*;
 

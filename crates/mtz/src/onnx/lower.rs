@@ -2,7 +2,7 @@
 
 use super::statics::shape_of;
 use crate::error::{Error, Result};
-use crate::op::node::{Attribute, Input, NodeSpec, Static, from_size};
+use crate::op::node::{Attribute, Input, NodeSpec, Scalar, Static, from_size};
 use crate::tensor::{Dim, Shape};
 
 /// A node between the file and the graph.
@@ -25,8 +25,8 @@ pub(super) enum RawInput {
     Constant(Static),
 }
 
-/// The operators [`lower`] rewrites into others.
-pub(super) const LOWERED: [&str; 4] = ["Cast", "Split", "Sum", "Upsample"];
+/// The operators that are rewritten into others.
+pub(super) const LOWERED: [&str; 8] = ["Cast", "CastLike", "Neg", "Reciprocal", "Split", "Sum", "Tile", "Upsample"];
 
 impl RawNode {
     fn with(&self, op: &str, opset: i64, attributes: Vec<(&str, Attribute)>) -> Self {
@@ -49,6 +49,9 @@ pub(super) fn lower(node: RawNode, inputs: &[Input]) -> Result<Vec<RawNode>> {
         "Cast" => cast(node),
         "Split" => split(&node, inputs),
         "Sum" => Ok(sum(&node)),
+        "Reciprocal" => Ok(vec![with_number("Div", 1.0, &node)]),
+        "Neg" => Ok(vec![with_number("Mul", -1.0, &node)]),
+        "Tile" => tile(&node, inputs),
         // Opset 9's name for Resize; opset 10 gave it the same inputs and rules.
         "Upsample" => Ok(vec![RawNode { op: "Resize".into(), opset: 10, ..node }]),
         "Softmax" | "LogSoftmax" if node.opset < 13 => softmax(node, inputs),
@@ -126,6 +129,39 @@ fn sum(node: &RawNode) -> Vec<RawNode> {
         left = RawInput::Value(output);
     }
     chain
+}
+
+/// `op` applied to a number and the node's input: 1 / x, −1 · x.
+fn with_number(op: &str, number: f64, node: &RawNode) -> RawNode {
+    let number = Static { shape: vec![], elements: vec![Scalar::Number(number)], integer: false };
+    let inputs = [RawInput::Constant(number)].into_iter().chain(node.inputs.iter().cloned()).collect();
+    RawNode { inputs, ..node.with(op, node.opset, vec![]) }
+}
+
+/// A `Concat` of the tensor with itself for each axis that is repeated (Keras' UpSampling2D).
+fn tile(node: &RawNode, inputs: &[Input]) -> Result<Vec<RawNode>> {
+    let mut spec = NodeSpec::new(node.opset, vec![], inputs.to_vec());
+    let repeats = spec.integers(1)?.unwrap_or_default();
+    if repeats.iter().any(|n| !(1..=64).contains(n)) {
+        return Err(Error::unsupported(format!("a tensor is repeated {repeats:?} times")));
+    }
+    let mut steps = Vec::new();
+    let mut input = node.inputs.first().cloned().unwrap_or(RawInput::Missing);
+    for (axis, &count) in repeats.iter().enumerate().filter(|(_, count)| **count > 1) {
+        let output = format!("{}.{axis}", node.output());
+        steps.push(RawNode {
+            name: format!("{}.{axis}", node.name),
+            inputs: std::iter::repeat_n(input, usize::try_from(count).unwrap_or(1)).collect(),
+            outputs: vec![output.clone()],
+            ..node.with("Concat", node.opset, vec![("axis", Attribute::Int(from_size(axis)))])
+        });
+        input = RawInput::Value(output);
+    }
+    match steps.last_mut() {
+        Some(last) => last.outputs = vec![node.output()],
+        None => steps.push(RawNode { inputs: vec![input], ..node.with("Identity", node.opset, vec![]) }),
+    }
+    Ok(steps)
 }
 
 /// Before opset 13, all axes from `axis` (1 by default) on were normalised as one.

@@ -207,6 +207,7 @@ impl Reader {
             inputs: inputs.collect(),
             outputs: node.output.iter().take_while(|o| !o.is_empty()).cloned().collect(),
         };
+        let raw = self.cast_like(raw);
         let output = raw.outputs.first().cloned().ok_or_else(|| Error::model("the node has no output"))?;
         if let Some(constant) = self.known_now(&raw, tensor)? {
             return self.define(&output, constant);
@@ -216,6 +217,24 @@ impl Reader {
             self.emit(node)?;
         }
         Ok(())
+    }
+
+    /// `CastLike` is a `Cast` to the type of its second input.
+    fn cast_like(&self, node: RawNode) -> RawNode {
+        if node.op != "CastLike" {
+            return node;
+        }
+        let integer = match node.inputs.get(1) {
+            Some(RawInput::Value(name)) => matches!(self.names.get(name), Some(Operand::Static(s)) if s.integer),
+            _ => false,
+        };
+        let to = if integer { data_type::INT64 } else { data_type::FLOAT };
+        RawNode {
+            op: "Cast".to_owned(),
+            attributes: vec![("to".to_owned(), Attribute::Int(to.into()))],
+            inputs: node.inputs.into_iter().take(1).collect(),
+            ..node
+        }
     }
 
     /// The value of a node that is known without running the network: constants and shape arithmetic.
@@ -257,15 +276,10 @@ impl Reader {
             _ => {}
         }
         let mut inputs = Vec::new();
-        let mut any = node.op == "Cast";
         for input in &node.inputs {
             inputs.push(match self.input(input)? {
                 Input::Missing => None,
-                Input::Static(value) => {
-                    any = true;
-                    Some(value)
-                }
-                Input::Constant(_, Some(value)) => Some(value),
+                Input::Static(value) | Input::Constant(_, Some(value)) => Some(value),
                 _ => return Ok(None),
             });
         }
@@ -277,9 +291,6 @@ impl Reader {
                 Operand::Weight(value) => static_of(&value),
                 Operand::Value(_) => None,
             });
-        }
-        if !any {
-            return Ok(None);
         }
         Ok(statics::evaluate(&node.op, &node.attributes, &inputs).map(Operand::Static))
     }
@@ -316,6 +327,11 @@ impl Reader {
         for (input, is_tensor) in node.inputs.iter().zip(spec.finish()?) {
             inputs.push(match input {
                 RawInput::Value(name) if is_tensor => Some(self.tensor(name)?),
+                RawInput::Constant(value) if is_tensor => {
+                    let name = format!("{}.constant", node.name);
+                    self.define(&name, Operand::Static(value.clone()))?;
+                    Some(self.tensor(&name)?)
+                }
                 _ => None,
             });
         }
@@ -374,11 +390,11 @@ const STATIC: [&str; 13] = [
     "Constant",
     "ConstantOfShape",
     "Equal",
+    "Expand",
     "Floor",
     "Max",
     "Min",
     "Mod",
-    "Neg",
     "ReduceProd",
     "Shape",
     "Size",

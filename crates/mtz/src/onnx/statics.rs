@@ -154,6 +154,16 @@ pub(super) fn evaluate(op: &str, attributes: &[(String, Attribute)], inputs: &[O
             let value = input(1).and_then(|v| v.elements.first().copied()).unwrap_or(Scalar::Number(0.0));
             Static { shape, elements: vec![value; count], integer: input(1).is_some_and(|v| v.integer) }
         }
+        "Expand" => {
+            let shape = integers(1)?.into_iter().map(|n| usize::try_from(n).ok()).collect::<Option<Vec<_>>>()?;
+            let count = shape.iter().try_fold(1usize, |p, &n| p.checked_mul(n)).filter(|&n| n <= MAX_COMPUTED)?;
+            match x.elements.as_slice() {
+                &[one] if count > 0 => Static { shape, elements: vec![one; count], integer: x.integer },
+                // The target is the shape it has, or all ones (which change nothing).
+                _ if shape == x.shape || count == 1 && shape.len() <= x.shape.len() => x.clone(),
+                _ => return None,
+            }
+        }
         "Where" => {
             let (yes, no) = (input(1)?, input(2)?);
             let choose = |i: usize| {

@@ -1,7 +1,24 @@
 //! `HardSwish`: x · clamp(x/6 + 1/2, 0, 1).
 
-crate::op::unary::unary_operator!(
-    /// x · clamp(x/6 + 1/2, 0, 1).
-    HardSwish,
-    |_: &Self, x: f32| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)
-);
+use super::Operator;
+use super::node::NodeSpec;
+use crate::error::Result;
+
+/// x · clamp(x/6 + 1/2, 0, 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HardSwish;
+
+impl Operator for HardSwish {
+    const NAME: &'static str = "HardSwish";
+    const INPUTS: (usize, usize) = (1, 1);
+
+    fn read(_node: &mut NodeSpec) -> Result<Self> {
+        Ok(Self)
+    }
+
+    fn since(&self) -> i64 {
+        14
+    }
+
+    super::unary::elementwise!(|_: &Self, x: f32| x * (x / 6.0 + 0.5).clamp(0.0, 1.0));
+}

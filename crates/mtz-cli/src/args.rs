@@ -1,0 +1,165 @@
+//! What can be typed: commands, flags and their help.
+
+use crate::tasks::Named;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+/// Zips several trained neural networks into one.
+#[derive(Debug, Parser)]
+#[command(name = "mtz", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Flags every command has.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Print one JSON object on stdout, and nothing else there
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// No progress bar
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// Threads to use [default: all cores]. Results do not depend on it
+    #[arg(long, global = true, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Inspect(Inspect),
+    Eval(Eval),
+}
+
+/// Show inputs, outputs, layers, parameters and multiply-adds of models
+///
+/// Exits with 1 and lists every offending node if a model uses something that is not supported.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  mtz inspect models/digits.onnx")]
+pub struct Inspect {
+    /// ONNX files
+    #[arg(required = true, value_name = "MODEL")]
+    pub models: Vec<PathBuf>,
+}
+
+/// Measure error and loss of a model on labelled data
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  mtz eval models/digits.onnx --data data/mnist")]
+pub struct Eval {
+    /// An ONNX file; NAME=PATH names its task, which is the file's stem otherwise
+    #[arg(value_name = "MODEL")]
+    pub model: Named<PathBuf>,
+    #[command(flatten)]
+    pub data: Data,
+    /// Samples per batch
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub batch_size: NonZeroUsize,
+    /// Memory the network's values may take, like 800M or 8G
+    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
+    pub memory: u64,
+}
+
+/// Where samples come from and how they are prepared. With several tasks, TASK=VALUE belongs to one of them.
+#[derive(Debug, Args)]
+pub struct Data {
+    /// An .npz file, a folder with MNIST's IDX files, a CIFAR binary file or folder, or a folder with one sub-folder of
+    /// images per class. A folder with a train and a test part is evaluated on the second
+    #[arg(long, value_name = "PATH", required = true)]
+    pub data: Vec<Named<PathBuf>>,
+    /// The label array of an .npz that has several
+    #[arg(long, value_name = "NAME")]
+    pub label: Vec<Named<String>>,
+    /// Subtract from the scaled samples: one number, or one per channel
+    #[arg(long, value_name = "M,M,M", allow_hyphen_values = true)]
+    pub mean: Vec<Named<Numbers>>,
+    /// Divide by, after that: one number, or one per channel
+    #[arg(long, value_name = "S,S,S")]
+    pub std: Vec<Named<Numbers>>,
+    /// Multiply samples by this [default: 1/255 for uint8, 1 for floats]
+    #[arg(long, value_name = "X", conflicts_with = "raw")]
+    pub scale: Option<f32>,
+    /// Leave uint8 samples as they are, 0 to 255
+    #[arg(long)]
+    pub raw: bool,
+    /// What to do with images of another size than the model's: cut out the middle, or distort
+    #[arg(long, value_enum)]
+    pub resize: Option<Resize>,
+}
+
+/// How images are brought to the model's size.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Resize {
+    /// Scale until the size is covered, then cut out the middle
+    Crop,
+    /// Scale height and width separately
+    Stretch,
+}
+
+/// Numbers separated by commas.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Numbers(pub Vec<f32>);
+
+impl std::str::FromStr for Numbers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |n: &str| n.trim().parse().map_err(|_| format!("{n:?} is not a number"));
+        text.split(',').map(number).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// A size in bytes, with K, M or G for powers of 1024.
+fn memory(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size like 800M or 8G");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text.get(digits.len()..).map(str::to_ascii_uppercase).as_deref() {
+        Some("" | "B") => 0,
+        Some("K" | "KB" | "KIB") => 10,
+        Some("M" | "MB" | "MIB") => 20,
+        Some("G" | "GB" | "GIB") => 30,
+        _ => return Err(wrong()),
+    };
+    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).ok_or_else(wrong)
+}
+
+/// Long flags may be written with underscores.
+pub fn with_dashes(argument: OsString) -> OsString {
+    match argument.to_str() {
+        Some(text) if text.starts_with("--") => {
+            let (name, value) = text.split_at(text.find('=').unwrap_or(text.len()));
+            OsString::from(name.replace('_', "-") + value)
+        }
+        _ => argument,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn underscores_become_dashes_in_names_only() {
+        assert_eq!(with_dashes("--batch_size=a_b".into()), "--batch-size=a_b");
+        assert_eq!(with_dashes("a_b".into()), "a_b");
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(memory("8G"), Ok(8 << 30));
+        assert_eq!(memory("800mb"), Ok(800 << 20));
+        assert!(memory("99999999999G").is_err());
+        assert!(memory("-1").is_err());
+        assert!(memory("8X").is_err());
+    }
+}

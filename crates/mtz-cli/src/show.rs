@@ -1,0 +1,120 @@
+//! What the user sees: tables on stdout, errors and progress on stderr.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use mtz::error::Error;
+use serde_json::json;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// The exit code of errors.
+const FAILED: u8 = 2;
+
+/// Prints results. A reader that has gone away (`| head`) is no error.
+pub fn result(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
+}
+
+/// Prints talk.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Reports an error, once.
+pub fn error(error: &Error, json: bool) -> ExitCode {
+    if json {
+        result(&json!({ "error": error.to_string(), "hint": error.hint_text() }).to_string());
+    } else {
+        note(&format!("error: {error}"));
+        if let Some(hint) = error.hint_text() {
+            note(&format!("hint: {hint}"));
+        }
+    }
+    ExitCode::from(FAILED)
+}
+
+/// Reports a wrong command line, or shows help and version.
+pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
+    if json && error.use_stderr() {
+        let text = error.to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        result(&json!({ "error": message, "hint": "mtz --help shows how it is used" }).to_string());
+        return ExitCode::from(FAILED);
+    }
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+}
+
+/// A progress bar for `total` steps, on a terminal only.
+pub fn progress(total: usize, quiet: bool, unit: &str) -> ProgressBar {
+    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(Some(u64::try_from(total).unwrap_or(u64::MAX)), target);
+    let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{per_sec}}, {{eta}} left");
+    bar.with_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Lines of cells as a table: the first column to the left, the others to the right. Long first cells lose their middle.
+pub fn table(rows: &[Vec<String>]) -> String {
+    const FIRST: usize = 34;
+    let width = |cell: &str| cell.chars().count();
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let shorten = |cell: &str| {
+        let excess = width(cell).saturating_sub(FIRST);
+        if excess == 0 {
+            return cell.to_owned();
+        }
+        let head: String = cell.chars().take(FIRST / 2).collect();
+        let tail: String = cell.chars().skip(FIRST / 2 + excess + 1).collect();
+        format!("{head}…{tail}")
+    };
+    let cell = |row: &Vec<String>, i: usize| match row.get(i) {
+        Some(text) if i == 0 => shorten(text),
+        Some(text) => text.clone(),
+        None => String::new(),
+    };
+    let widths: Vec<usize> =
+        (0..columns).map(|i| rows.iter().map(|row| width(&cell(row, i))).max().unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = widths.iter().enumerate().map(|(i, w)| {
+            let text = cell(row, i);
+            if i == 0 { format!("{text:<w$}") } else { format!("{text:>w$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A number with thin groups of three digits: 1 234 567.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_align_and_shorten() {
+        let long = "a".repeat(30) + &"b".repeat(30);
+        let rows = [vec!["name".into(), "n".into()], vec![long, "1 000".into()]];
+        let text = table(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.first().map(|l| l.chars().count()), lines.last().map(|l| l.chars().count()));
+        assert!(text.contains("aaa…bbb"));
+    }
+
+    #[test]
+    fn digits_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1 234 567");
+    }
+}

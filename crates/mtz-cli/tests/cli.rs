@@ -1,0 +1,168 @@
+//! The program as users and scripts see it: output, JSON, errors, exit codes.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn here(path: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path).to_string_lossy().into_owned()
+}
+
+fn mnist() -> String {
+    here("../../data/mnist")
+}
+
+fn mtz(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mtz")).args(args).output().unwrap()
+}
+
+fn json(args: &[&str]) -> (i32, Value) {
+    let output = mtz(args);
+    let text = String::from_utf8(output.stdout).unwrap();
+    (output.status.code().unwrap(), serde_json::from_str(&text).unwrap())
+}
+
+/// The error and hint of a failing command: on stderr for people, as one object on stdout for scripts, exit code 2.
+fn failure(args: &[&str]) -> (String, String) {
+    let plain = mtz(args);
+    assert_eq!(plain.status.code(), Some(2), "{args:?}");
+    assert!(plain.stdout.is_empty());
+    let text = String::from_utf8(plain.stderr).unwrap();
+    let (code, value) = json(&[args, &["--json"]].concat());
+    assert_eq!(code, 2);
+    let part = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    assert!(text.contains(part("error").lines().next().unwrap()), "{text}");
+    (part("error"), part("hint"))
+}
+
+/// A file made of damaged bytes.
+fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn eval_finds_pytorchs_error_exactly() {
+    let expected: Value =
+        serde_json::from_str(&std::fs::read_to_string(here("tests/models/expected.json")).unwrap()).unwrap();
+    for (name, pytorch) in expected.as_object().unwrap() {
+        let (model, data) = (here(&format!("tests/models/{name}.onnx")), mnist());
+        let flags: Vec<&str> = pytorch["flags"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
+        let (code, ours) = json(&[&["eval", &model, "--data", &data, "--json"][..], &flags].concat());
+        assert_eq!(code, 0);
+        let wrong = ours["error"].as_f64().unwrap() / 100.0 * ours["samples"].as_f64().unwrap();
+        assert_eq!(wrong.round() as u64, pytorch["wrong"].as_u64().unwrap(), "{name}");
+        assert_eq!(ours["samples"], pytorch["samples"]);
+        assert!((ours["loss"].as_f64().unwrap() - pytorch["loss"].as_f64().unwrap()).abs() < 1e-6, "{name}");
+        assert_eq!((&ours["task"], &ours["part"]), (&Value::from(name.as_str()), &Value::from("test")));
+    }
+}
+
+#[test]
+fn eval_does_not_depend_on_threads_or_batch_size() {
+    let (model, data) = (here("tests/models/digits.onnx"), mnist());
+    let loss = |extra: &[&str]| {
+        json(&[&["eval", &model, "--data", &data, "--json"][..], extra].concat()).1["loss"].as_f64().unwrap()
+    };
+    let one = loss(&["--threads", "1"]);
+    assert_eq!(one.to_bits(), loss(&["--threads", "3"]).to_bits());
+    // Other batches sum in another order; underscores are fine in flags.
+    assert!((one - loss(&["--batch_size=7"])).abs() < 1e-9);
+}
+
+#[test]
+fn eval_names_tasks_and_refuses_strangers() {
+    let (model, data) = (format!("d={}", here("tests/models/digits.onnx")), format!("d={}", mnist()));
+    assert_eq!(json(&["eval", &model, "--data", &data, "--json"]).1["task"], "d");
+    let (error, hint) = failure(&["eval", &model, "--data", &format!("e={}", mnist())]);
+    assert!(error.contains("e=") && hint.contains("\"d\""), "{error} {hint}");
+}
+
+#[test]
+fn eval_says_what_does_not_fit() {
+    let (model, data) = (here("tests/models/digits.onnx"), mnist());
+    let cifar = here("../mtz/tests/golden/data/cifar");
+    let (error, _) = failure(&["eval", &model, "--data", &cifar]);
+    assert!(error.contains("\"input\" expects [N, 1, 28, 28] but the data has [N, 3, 32, 32] (uint8)"), "{error}");
+    let (error, hint) = failure(&["eval", &model, "--data", &data, "--memory", "1K"]);
+    assert!(error.contains("memory") && hint.contains("--memory"), "{error}");
+    let (error, _) = failure(&["eval", &model, "--data", &data, "--mean", "1,2"]);
+    assert!(error.contains("--mean has 2 numbers for 1 channels"), "{error}");
+    let (error, _) = failure(&["eval", &model, "--data", &data, "--label", "y"]);
+    assert!(error.contains("--label"), "{error}");
+    let (error, _) = failure(&["eval", &model, "--data", "nowhere"]);
+    assert!(error.contains("nowhere"), "{error}");
+    let (error, _) = failure(&["eval", "nowhere.onnx", "--data", &data]);
+    assert!(error.contains("nowhere.onnx"), "{error}");
+}
+
+#[test]
+fn wrong_command_lines_are_errors_too() {
+    let (error, hint) = failure(&["eval"]);
+    assert!(error.contains("required") && hint.contains("--help"), "{error} {hint}");
+    assert_eq!(mtz(&["fly"]).status.code(), Some(2));
+    assert_eq!(mtz(&["eval", "m.onnx", "--data", "d", "--threads", "0"]).status.code(), Some(2));
+}
+
+#[test]
+fn inspect_lists_layers_and_costs() {
+    let model = here("tests/models/digits.onnx");
+    let (code, value) = json(&["inspect", &model, "--json"]);
+    let summary = &value["models"][0];
+    assert_eq!(code, 0);
+    // 8·25 + 8, 16·8·25 + 16, 256·40 + 40, 40·10 + 10 (the exporter folded the batch norm)
+    assert_eq!(summary["parameters"], 208 + 3216 + 10_280 + 410);
+    assert_eq!(summary["multiply_adds"], 8 * 25 * 576 + 16 * 200 * 64 + 256 * 40 + 400);
+    assert_eq!(summary["inputs"][0]["shape"], serde_json::json!(["N", 1, 28, 28]));
+    let units: Vec<u64> = summary["layers"].as_array().unwrap().iter().map(|l| l["units"].as_u64().unwrap()).collect();
+    assert_eq!(units, [8, 16, 40, 10]);
+    let text = String::from_utf8(mtz(&["inspect", &model]).stdout).unwrap();
+    assert!(text.contains("330 640") && text.lines().all(|l| l.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn inspect_lists_every_unsupported_node_and_exits_with_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut archive = mtz::data::Archive::open(Path::new(&here("../mtz/tests/golden/hostile.npz"))).unwrap();
+    let bytes: Vec<u8> =
+        archive.array("all_are_listed/model").unwrap().numbers().unwrap().iter().map(|&b| b as u8).collect();
+    let model = file(&folder, "odd.onnx", &bytes);
+    let fine = here("tests/models/digits.onnx");
+    let (code, value) = json(&["inspect", &fine, model.to_str().unwrap(), "--json"]);
+    assert_eq!(code, 1);
+    assert_eq!(value["models"][1]["unsupported"].as_array().unwrap().len(), 3);
+    let output = mtz(&["inspect", model.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    for name in ["memory (LSTM)", "sum (Einsum)", "Loop_3 (Loop)", "hint: supported operators: Add,"] {
+        assert!(text.contains(name), "{text}");
+    }
+}
+
+#[test]
+fn damaged_files_end_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = std::fs::read(here("tests/models/digits.onnx")).unwrap();
+    for (name, bytes) in [("cut.onnx", &model[..model.len() / 2]), ("empty.onnx", &[]), ("text.onnx", b"hello, world")]
+    {
+        let path = file(&folder, name, bytes);
+        let (error, _) = failure(&["inspect", path.to_str().unwrap()]);
+        assert!(error.contains(name), "{error}");
+    }
+    let npz = file(&folder, "data.npz", b"PK\x03\x04");
+    let digits = here("tests/models/digits.onnx");
+    let (error, hint) = failure(&["eval", &digits, "--data", npz.to_str().unwrap()]);
+    assert!(error.contains("data.npz") && hint.contains("savez"), "{error}");
+}
+
+#[test]
+fn help_ends_with_an_example() {
+    for command in ["inspect", "eval"] {
+        let text = String::from_utf8(mtz(&[command, "--help"]).stdout).unwrap();
+        assert!(text.contains(&format!("Example:\n  mtz {command} ")), "{text}");
+    }
+    let version = String::from_utf8(mtz(&["--version"]).stdout).unwrap();
+    assert_eq!(version.trim(), format!("mtz {}", env!("CARGO_PKG_VERSION")));
+}
