@@ -57,7 +57,19 @@ pub struct Options {
 
 /// Runs the network on all samples and compares its first output with the labels. `progress` hears how many samples
 /// are done.
-pub fn evaluate(graph: &Graph, feed: &Feed, options: Options, mut progress: impl FnMut(usize)) -> Result<Evaluation> {
+pub fn evaluate(graph: &Graph, feed: &Feed, options: Options, progress: impl FnMut(usize)) -> Result<Evaluation> {
+    let all: Vec<usize> = (0..feed.len()).collect();
+    evaluate_on(graph, feed, &all, options, progress)
+}
+
+/// The same on chosen samples.
+pub fn evaluate_on(
+    graph: &Graph,
+    feed: &Feed,
+    samples: &[usize],
+    options: Options,
+    mut progress: impl FnMut(usize),
+) -> Result<Evaluation> {
     let labels = feed
         .labels()
         .ok_or_else(|| Error::data("the data has no labels").hint("an .npz needs an array y, or --label NAME"))?;
@@ -65,34 +77,30 @@ pub fn evaluate(graph: &Graph, feed: &Feed, options: Options, mut progress: impl
     let judge = Judge::new(graph, output, labels)?;
     let mut runner = Runner::with_taps(graph, &[output]).memory_limit(options.memory);
     let batch_size = graph.fixed_batch().unwrap_or(options.batch_size).max(1);
-    let batches: Vec<Vec<usize>> = (0..feed.len())
-        .step_by(batch_size)
-        .map(|start| {
-            let end = (start + batch_size).min(feed.len());
-            // A fixed batch is filled up by repeating the last sample, whose copies are not counted.
-            let fill = if graph.fixed_batch().is_some() { batch_size - (end - start) } else { 0 };
-            (start..end).chain(std::iter::repeat_n(end - 1, fill)).collect()
-        })
-        .collect();
+    let batches: Vec<&[usize]> = samples.chunks(batch_size).collect();
+    // A fixed batch is filled up by repeating the last sample, whose copies are not counted.
+    let load = |batch: &&[usize]| {
+        let fill = if graph.fixed_batch().is_some() { batch_size - batch.len() } else { 0 };
+        let last = batch.last().copied().unwrap_or(0);
+        feed.batch(&batch.iter().copied().chain(std::iter::repeat_n(last, fill)).collect::<Vec<_>>())
+    };
     let (mut wrong, mut loss, mut done) = (0u64, 0.0, 0);
-    let mut next = batches.first().map(|b| feed.batch(b)).transpose()?;
-    for i in 0..batches.len() {
+    let mut next = batches.first().map(load).transpose()?;
+    for (i, batch) in batches.iter().enumerate() {
         let Some(input) = next.take() else { break };
         // The next samples are read while the network runs.
-        let (outputs, following) =
-            rayon::join(|| runner.run(&[input]), || batches.get(i + 1).map(|b| feed.batch(b)).transpose());
+        let (outputs, following) = rayon::join(|| runner.run(&[input]), || batches.get(i + 1).map(load).transpose());
         next = following?;
-        let count = batch_size.min(feed.len() - done);
         if let Some(scores) = outputs?.first() {
-            let (batch_wrong, batch_loss) = judge.batch(scores, done, count);
+            let (batch_wrong, batch_loss) = judge.batch(scores, batch);
             wrong += batch_wrong;
             loss += batch_loss;
         }
-        done += count;
+        done += batch.len();
         progress(done);
     }
-    let answers = (feed.len() * judge.answers_per_sample()) as f64;
-    Ok(Evaluation { error: 100.0 * wrong as f64 / answers, loss: loss / answers, samples: feed.len() })
+    let answers = (samples.len() * judge.answers_per_sample()) as f64;
+    Ok(Evaluation { error: 100.0 * wrong as f64 / answers, loss: loss / answers, samples: samples.len() })
 }
 
 /// Compares scores with labels.
@@ -142,16 +150,16 @@ impl<'l> Judge<'l> {
         }
     }
 
-    /// Wrong answers and total loss of `count` samples from `start` on.
-    fn batch(&self, scores: &Tensor, start: usize, count: usize) -> (u64, f64) {
-        let rows = scores.data().chunks(self.outputs.max(1)).take(count);
-        rows.enumerate().fold((0, 0.0), |(wrong, loss), (i, row)| {
+    /// Wrong answers and total loss of the first rows of `scores`, which belong to these samples.
+    fn batch(&self, scores: &Tensor, samples: &[usize]) -> (u64, f64) {
+        let rows = scores.data().chunks(self.outputs.max(1)).zip(samples);
+        rows.fold((0, 0.0), |(wrong, loss), (row, &i)| {
             let (more_wrong, more_loss) = match self.labels {
-                Labels::Classes(classes) if self.outputs == 1 => self.binary(row[0], classes[start + i] == 1),
-                Labels::Classes(classes) => self.class(row, classes[start + i] as usize),
+                Labels::Classes(classes) if self.outputs == 1 => self.binary(row[0], classes[i] == 1),
+                Labels::Classes(classes) => self.class(row, classes[i] as usize),
                 Labels::Attributes { count, values } => row
                     .iter()
-                    .zip(&values[(start + i) * count..])
+                    .zip(&values[i * count..])
                     .map(|(&score, &truth)| self.binary(score, truth))
                     .fold((0, 0.0), |(w, l), (wrong, loss)| (w + wrong, l + loss)),
             };

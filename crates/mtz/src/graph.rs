@@ -90,6 +90,37 @@ impl Graph {
         &self.outputs
     }
 
+    /// The identifiers of all values, in order.
+    pub fn ids(&self) -> impl Iterator<Item = ValueId> + use<> {
+        (0..self.values.len()).map(ValueId)
+    }
+
+    /// The same graph with other weights of the same shapes.
+    pub fn with_constants(&self, mut change: impl FnMut(ValueId, &Tensor) -> Result<Tensor>) -> Result<Self> {
+        let mut graph = self.clone();
+        for (i, value) in graph.values.iter_mut().enumerate() {
+            if let Some(tensor) = &value.constant {
+                let new = change(ValueId(i), tensor)?;
+                if new.shape() != tensor.shape() {
+                    return Err(Error::model(format!("weight {:?} would change its shape", value.name)));
+                }
+                value.constant = Some(new);
+            }
+        }
+        Ok(graph)
+    }
+
+    /// Whether a value changes with the network's input.
+    pub fn depends_on_inputs(&self, id: ValueId) -> bool {
+        let mut live: HashSet<ValueId> = self.inputs.iter().copied().collect();
+        for node in &self.nodes {
+            if node.inputs.iter().flatten().any(|id| live.contains(id)) {
+                live.insert(node.output);
+            }
+        }
+        live.contains(&id)
+    }
+
     /// The value called `name`.
     pub fn find(&self, name: &str) -> Option<ValueId> {
         self.values.iter().position(|v| v.name == name).map(ValueId)

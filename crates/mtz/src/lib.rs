@@ -26,6 +26,8 @@ pub mod error;
 
 pub mod tensor;
 
+pub mod random;
+
 mod kernel;
 
 pub mod op;
@@ -41,5 +43,7 @@ pub mod run;
 pub mod data;
 
 pub mod evaluate;
+
+pub mod train;
 
 pub mod inspect;

@@ -45,7 +45,7 @@ impl Build {
     fn norm(&mut self, x: ValueId, channels: usize) -> ValueId {
         let inputs =
             [x, self.weight(&[channels]), self.weight(&[channels]), self.weight(&[channels]), self.positive(channels)];
-        self.node(BatchNormalization { epsilon: 1e-3 }, &inputs)
+        self.node(BatchNormalization { epsilon: 1e-3, momentum: 0.9 }, &inputs)
     }
 
     fn output(mut self, id: ValueId) -> Graph {

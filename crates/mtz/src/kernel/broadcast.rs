@@ -88,6 +88,72 @@ pub(crate) fn zip(a: View, b: View, out: ViewMut, f: impl Fn(f32, f32) -> f32 + 
     });
 }
 
+/// Where a gradient goes: overwritten, or added to.
+pub(crate) struct Target<'a> {
+    pub data: &'a mut [f32],
+    pub add: bool,
+}
+
+/// The gradient of one operand of out = f(a, b): g · ∂f, summed over all places the operand was repeated to. `operand` is
+/// its shape, `derivative` a function of (a, b, out).
+pub(crate) fn backward(
+    a: View,
+    b: View,
+    out: View,
+    grad: &[f32],
+    operand: &[usize],
+    gradient: Target,
+    derivative: impl Fn(f32, f32, f32) -> f32 + Sync,
+) {
+    let [sa, sb, target] = [a.shape, b.shape, operand].map(|shape| broadcast_strides(shape, out.shape));
+    let row = out.shape.last().copied().unwrap_or(1);
+    let last = out.shape.len().saturating_sub(1);
+    let step = |strides: &[usize]| strides.get(last).copied().unwrap_or(0);
+    let (step_a, step_b, step_target) = (step(&sa), step(&sb), step(&target));
+    let start = |strides: &[usize], index: usize| {
+        let (mut rest, mut start) = (index, 0);
+        for axis in (0..last).rev() {
+            start += rest % out.shape[axis] * strides[axis];
+            rest /= out.shape[axis];
+        }
+        start
+    };
+    let value = |index: usize, i: usize, at_a: usize, at_b: usize| {
+        let flat = index * row + i;
+        grad[flat] * derivative(a.data[at_a + i * step_a], b.data[at_b + i * step_b], out.data[flat])
+    };
+    if operand == out.shape {
+        // Not repeated: every element of the gradient has one term.
+        let add = gradient.add;
+        super::for_each_run(gradient.data, row, |index, gradient| {
+            let (at_a, at_b) = (start(&sa, index), start(&sb, index));
+            for (i, gradient) in gradient.iter_mut().enumerate() {
+                let value = value(index, i, at_a, at_b);
+                *gradient = if add { *gradient + value } else { value };
+            }
+        });
+        return;
+    }
+    // Repeated operands are small (a bias, a scale): summed in order on one thread.
+    if !gradient.add {
+        gradient.data.fill(0.0);
+    }
+    for index in 0..out.data.len() / row.max(1) {
+        let (at_a, at_b, at) = (start(&sa, index), start(&sb, index), start(&target, index));
+        if step_target == 0 {
+            let mut sum = 0.0;
+            for i in 0..row {
+                sum += value(index, i, at_a, at_b);
+            }
+            gradient.data[at] += sum;
+        } else {
+            for i in 0..row {
+                gradient.data[at + i] += value(index, i, at_a, at_b);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -146,3 +146,85 @@ fn gather(s: &Sizes, x: &[f32], y0: usize, rows: usize, patches: &mut [f32]) {
         }
     }
 }
+
+/// dx[n, c] = Σ_m w[m, c] ⋆ dy[n, m]: the transposed matrix product, its columns scattered back to where they came from.
+pub(crate) fn backward_input(s: &Sizes, grad: &[f32], w: &[f32], out: &mut [f32], add: bool) {
+    let depth = s.inputs * s.taps();
+    let block = (PATCH_FLOATS / (depth * s.out_width)).clamp(1, s.out_height);
+    out.par_chunks_mut(s.inputs * s.plane()).enumerate().for_each(|(index, out)| {
+        if !add {
+            out.fill(0.0);
+        }
+        let g = index % s.groups;
+        let grad = &grad[index * s.outputs * s.out_plane()..][..s.outputs * s.out_plane()];
+        let w = Matrix::new(&w[g * s.outputs * depth..], s.outputs, depth).transposed();
+        let mut patches = vec![0.0; depth * block * s.out_width];
+        for y0 in (0..s.out_height).step_by(block) {
+            let columns = block.min(s.out_height - y0) * s.out_width;
+            let patches = &mut patches[..depth * columns];
+            let grad = Matrix::strided(&grad[y0 * s.out_width..], s.outputs, columns, s.out_plane());
+            multiply_into(patches, columns, w, grad, 1.0, false);
+            scatter(s, patches, y0, out);
+        }
+    });
+}
+
+/// dw[m, c] = Σ_n dy[n, m] ⋆ x[n, c]. Images are cut into as many pieces as there are images up to eight, and the
+/// pieces added in order: the sum does not depend on the number of threads.
+pub(crate) fn backward_weight(s: &Sizes, grad: &[f32], x: &[f32], out: &mut [f32], add: bool) {
+    let depth = s.inputs * s.taps();
+    let size = s.outputs * depth;
+    let block = (PATCH_FLOATS / (depth * s.out_width)).clamp(1, s.out_height);
+    let images = s.batch.div_ceil(8);
+    if !add {
+        out.fill(0.0);
+    }
+    for (g, out) in out.chunks_mut(size).enumerate() {
+        let pieces: Vec<Vec<f32>> = (0..s.batch.div_ceil(images))
+            .into_par_iter()
+            .map(|piece| {
+                let mut sum = vec![0.0; size];
+                let mut patches = vec![0.0; depth * block * s.out_width];
+                for n in piece * images..((piece + 1) * images).min(s.batch) {
+                    let index = n * s.groups + g;
+                    let x = &x[index * s.inputs * s.plane()..][..s.inputs * s.plane()];
+                    let grad = &grad[index * s.outputs * s.out_plane()..][..s.outputs * s.out_plane()];
+                    for y0 in (0..s.out_height).step_by(block) {
+                        let rows = block.min(s.out_height - y0);
+                        let columns = rows * s.out_width;
+                        let patches = &mut patches[..depth * columns];
+                        gather(s, x, y0, rows, patches);
+                        let grad = Matrix::strided(&grad[y0 * s.out_width..], s.outputs, columns, s.out_plane());
+                        let patches = Matrix::new(patches, depth, columns).transposed();
+                        multiply_into(&mut sum, depth, grad, patches, 1.0, true);
+                    }
+                }
+                sum
+            })
+            .collect();
+        for piece in &pieces {
+            out.iter_mut().zip(piece).for_each(|(out, piece)| *out += piece);
+        }
+    }
+}
+
+/// Adds the columns of [`gather`]'s matrix back to the pixels they came from.
+fn scatter(s: &Sizes, patches: &[f32], y0: usize, x: &mut [f32]) {
+    let columns = patches.len() / (s.inputs * s.taps());
+    for (line, patches) in patches.chunks(columns).enumerate() {
+        let (channel, tap) = (line / s.taps(), line % s.taps());
+        let (ky, kx) = (tap / s.columns.size, tap % s.columns.size);
+        let (top, bottom) = s.rows.valid(ky, s.height, s.out_height);
+        let (x0, x1) = s.columns.valid(kx, s.width, s.out_width);
+        let plane = &mut x[channel * s.plane()..][..s.plane()];
+        for (y, patch) in (y0..).zip(patches.chunks(s.out_width)) {
+            if y < top || y >= bottom || x0 == x1 {
+                continue;
+            }
+            let row = y * s.rows.stride + ky * s.rows.dilation - s.rows.before;
+            let start = x0 * s.columns.stride + kx * s.columns.dilation - s.columns.before;
+            let target = plane[row * s.width..][start..s.width].iter_mut().step_by(s.columns.stride);
+            target.zip(&patch[x0..x1]).for_each(|(target, patch)| *target += patch);
+        }
+    }
+}

@@ -24,6 +24,38 @@ pub(crate) fn map(x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32 + Sync) {
     });
 }
 
+/// out[i] = f(x[i]), or out[i] += f(x[i]).
+pub(crate) fn map_into(x: &[f32], out: &mut [f32], add: bool, f: impl Fn(f32) -> f32 + Sync) {
+    if !add {
+        return map(x, out, f);
+    }
+    out.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE)).for_each(|(out, x)| {
+        for (out, &x) in out.iter_mut().zip(x) {
+            *out += f(x);
+        }
+    });
+}
+
+/// out[i] = f(a[i], b[i], c[i]), or +=.
+pub(crate) fn map3_into(
+    a: &[f32],
+    b: &[f32],
+    c: &[f32],
+    out: &mut [f32],
+    add: bool,
+    f: impl Fn(f32, f32, f32) -> f32 + Sync,
+) {
+    let pieces = out.par_chunks_mut(PIECE).zip(a.par_chunks(PIECE)).zip(b.par_chunks(PIECE)).zip(c.par_chunks(PIECE));
+    pieces.for_each(|(((out, a), b), c)| {
+        let values = a.iter().zip(b).zip(c).map(|((&a, &b), &c)| f(a, b, c));
+        if add {
+            out.iter_mut().zip(values).for_each(|(out, value)| *out += value);
+        } else {
+            out.iter_mut().zip(values).for_each(|(out, value)| *out = value);
+        }
+    });
+}
+
 /// Calls `f(index, piece)` on each run of `len` elements of `out`, in parallel.
 pub(crate) fn for_each_run(out: &mut [f32], len: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
     // Runs may be tiny (one number per pooled plane): several go into one piece.

@@ -214,7 +214,10 @@ impl Reader {
         }
         let specs = self.specs(&raw)?;
         for node in lower(raw, &specs)? {
-            self.emit(node)?;
+            match (self.known_now(&node, None)?, node.outputs.first()) {
+                (Some(constant), Some(output)) => self.define(output, constant)?,
+                _ => self.emit(node)?,
+            }
         }
         Ok(())
     }
@@ -375,7 +378,7 @@ impl Reader {
         }
         for output in &proto.output {
             let id = self.tensor(&output.name)?;
-            if self.graph[id].constant.is_some() {
+            if !self.graph.depends_on_inputs(id) {
                 return Err(Error::unsupported(format!("output {:?} is a constant", output.name)));
             }
             self.graph.add_output(id);

@@ -127,16 +127,41 @@ pub(super) fn evaluate(op: &str, attributes: &[(String, Attribute)], inputs: &[O
             Static { shape: input(1)?.shape.clone(), elements, integer: x.integer }
         }
         "Slice" => {
-            let one = |list: Option<Vec<i64>>| list.filter(|l| l.len() == 1).and_then(|l| l.first().copied());
-            let start = one(ints("starts").or_else(|| integers(1)))?;
-            let end = one(ints("ends").or_else(|| integers(2)))?;
-            if x.shape.len() != 1 || input(4).is_some() && one(integers(4))? != 1 {
-                return None;
+            let starts = ints("starts").or_else(|| integers(1))?;
+            let ends = ints("ends").or_else(|| integers(2))?;
+            let axes = ints("axes").or_else(|| integers(3));
+            let axes = axes.unwrap_or_else(|| (0..).take(starts.len()).collect());
+            let steps = integers(4).unwrap_or_else(|| vec![1; starts.len()]);
+            let (mut shape, mut strides, mut offset) = (x.shape.clone(), strides(&x.shape)?, 0i64);
+            for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
+                let axis = normalize_axis(*axis, shape.len()).ok()?;
+                let (size, stride) = (shape.get_mut(axis)?, strides.get_mut(axis)?);
+                let len = i64::try_from(*size).ok()?;
+                let wrap = |i: i64| if i < 0 { i.saturating_add(len) } else { i };
+                let (start, span) = match step {
+                    1.. => (wrap(*start).clamp(0, len), wrap(*end).clamp(0, len) - wrap(*start).clamp(0, len)),
+                    0 => return None,
+                    _ => {
+                        let start = wrap(*start).clamp(-1, len - 1);
+                        (start, start - wrap(*end).clamp(-1, len - 1))
+                    }
+                };
+                *size = usize::try_from(u64::try_from(span).unwrap_or(0).div_ceil(step.unsigned_abs())).ok()?;
+                offset += start.max(0).checked_mul(*stride)?;
+                *stride = stride.checked_mul(*step)?;
             }
-            let len = i64::try_from(x.elements.len()).ok()?;
-            let place = |i: i64| usize::try_from(if i < 0 { i.saturating_add(len) } else { i }.clamp(0, len)).ok();
-            let elements = x.elements.get(place(start)?..place(end)?).unwrap_or_default().to_vec();
-            Static { shape: vec![elements.len()], elements, integer: x.integer }
+            Static { elements: strided(&x.elements, &shape, &strides, offset)?, shape, integer: x.integer }
+        }
+        "Transpose" => {
+            let order = ints("perm")
+                .unwrap_or_else(|| (0..).take(x.shape.len()).collect::<Vec<i64>>().into_iter().rev().collect());
+            let order = order.iter().map(|&a| normalize_axis(a, x.shape.len()).ok()).collect::<Option<Vec<_>>>()?;
+            let own = strides(&x.shape)?;
+            let shape: Vec<usize> = order.iter().map(|&a| x.shape.get(a).copied()).collect::<Option<_>>()?;
+            let steps: Vec<i64> = order.iter().map(|&a| own.get(a).copied()).collect::<Option<_>>()?;
+            let whole = shape.iter().product::<usize>() == x.elements.len();
+            whole.then_some(())?;
+            Static { elements: strided(&x.elements, &shape, &steps, 0)?, shape, integer: x.integer }
         }
         "ReduceProd" => {
             let product = x.elements.iter().try_fold(Scalar::Number(1.0), |p, &e| combine("Mul", p, e, false))?;
@@ -194,6 +219,32 @@ pub(super) fn evaluate(op: &str, attributes: &[(String, Attribute)], inputs: &[O
         _ => return None,
     };
     (value.elements.len() <= MAX_COMPUTED).then_some(value)
+}
+
+/// The distance between neighbours along each axis of a row-major tensor.
+fn strides(shape: &[usize]) -> Option<Vec<i64>> {
+    let mut list = Vec::new();
+    let mut stride = 1i64;
+    for &len in shape.iter().rev() {
+        list.push(stride);
+        stride = stride.checked_mul(i64::try_from(len).ok()?)?;
+    }
+    list.reverse();
+    Some(list)
+}
+
+/// The elements at `offset` + Σ index · stride, for all indices below `shape`, in row-major order.
+fn strided(elements: &[Scalar], shape: &[usize], strides: &[i64], offset: i64) -> Option<Vec<Scalar>> {
+    let count = shape.iter().try_fold(1usize, |p, &n| p.checked_mul(n)).filter(|&n| n <= MAX_COMPUTED)?;
+    let at = |mut index: usize| {
+        let mut place = offset;
+        for (&len, &stride) in shape.iter().zip(strides).rev() {
+            place = place.checked_add(i64::try_from(index % len).ok()?.checked_mul(stride)?)?;
+            index /= len;
+        }
+        elements.get(usize::try_from(place).ok()?).copied()
+    };
+    (0..count).map(at).collect()
 }
 
 /// Two scalars, as far as the result is a number or a multiple of the batch size.
@@ -254,6 +305,19 @@ mod tests {
         assert_eq!(evaluate("Div", &[], &[batch.clone(), ints(&[2.0])]), None);
         assert_eq!(evaluate("Div", &[], &[ints(&[7.0]), ints(&[-2.0])]), ints(&[-3.0]));
         assert_eq!(evaluate("Div", &[], &[ints(&[7.0]), ints(&[0.0])]), None);
+    }
+
+    #[test]
+    fn the_paddings_of_an_unfolded_export() {
+        // torch.nn.functional.pad: pairs from the last axis on, turned around by Reshape, Slice and Transpose.
+        let pads = evaluate("Reshape", &[], &[ints(&[1., 2., 0., 3., 0., 0., 0., 0.]), ints(&[-1., 2.])]);
+        let lowest = -9.2e18;
+        let slice = [pads, ints(&[-1.]), ints(&[lowest]), ints(&[0.]), ints(&[-1.])];
+        let turned = evaluate("Slice", &[], &slice);
+        assert_eq!(turned.as_ref().unwrap().shape, [4, 2]);
+        let columns = evaluate("Transpose", &[("perm".into(), Attribute::Ints(vec![1, 0]))], &[turned]);
+        let flat = evaluate("Reshape", &[], &[columns, ints(&[-1.])]);
+        assert_eq!(flat, ints(&[0., 0., 0., 1., 0., 0., 3., 2.]));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::axes::{AxisLink, through};
 use super::node::{NodeForm, NodeSpec};
-use super::pool::{for_each_place, pool_shape, read_pool, write_windows};
-use super::{BASE_OPSET, Inputs, Operator, Shapes};
+use super::pool::{Taps, for_each_place, for_each_window, pool_shape, read_pool, write_windows};
+use super::{BASE_OPSET, Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::Result;
 use crate::kernel::for_each_run;
 use crate::kernel::window::Window;
@@ -18,6 +18,18 @@ pub struct AveragePool {
     pub ceil: bool,
     /// Whether padding counts as zeros.
     pub count_include_pad: bool,
+}
+
+impl AveragePool {
+    /// How many numbers a mean is taken over.
+    fn count(&self, rows: Taps, columns: Taps) -> f32 {
+        let count = if self.count_include_pad {
+            rows.padded * columns.padded
+        } else {
+            rows.count() * columns.count()
+        };
+        count as f32
+    }
 }
 
 impl Operator for AveragePool {
@@ -57,12 +69,30 @@ impl Operator for AveragePool {
                         sum += x_plane[row * width + column];
                     }
                 }
-                let count = if self.count_include_pad {
-                    rows.padded * columns.padded
-                } else {
-                    rows.count() * columns.count()
-                };
-                sum / count as f32
+                sum / self.count(rows, columns)
+            });
+        });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let Some(gradient) = gradients.get(0) else { return };
+        let (x, grad) = (pass.inputs.get(0).shape, pass.grad);
+        let width = x.last().copied().unwrap_or(1);
+        let plane: usize = x[2..].iter().product();
+        let out_plane: usize = grad.shape[2..].iter().product();
+        let add = gradient.add;
+        for_each_run(gradient.data, plane, |i, gradient| {
+            if !add {
+                gradient.fill(0.0);
+            }
+            let mut place = grad.data[i * out_plane..][..out_plane].iter();
+            for_each_window(&self.windows, x, grad.shape, |rows, columns| {
+                let g = place.next().map_or(0.0, |g| g / self.count(rows, columns));
+                for row in rows.iter() {
+                    for column in columns.iter() {
+                        gradient[row * width + column] += g;
+                    }
+                }
             });
         });
     }

@@ -2,16 +2,18 @@
 
 use super::axes::{AxisLink, Port, through};
 use super::node::{NodeForm, NodeSpec};
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes, Training};
 use crate::error::{Error, Result};
-use crate::kernel::for_each_run;
-use crate::tensor::{Dim, Shape, ViewMut};
+use crate::kernel::{for_each_run, reduce};
+use crate::tensor::{Dim, Shape, View, ViewMut};
 
 /// scale · (x − mean) / √(variance + ε) + bias. Inputs: x, scale, bias, mean, variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNormalization {
     /// ε, added to the variance.
     pub epsilon: f32,
+    /// The share of the old running averages that is kept in each step of training.
+    pub momentum: f32,
 }
 
 impl BatchNormalization {
@@ -29,21 +31,28 @@ impl BatchNormalization {
     }
 }
 
+/// The planes of one channel, sample by sample.
+fn channel<'a>(x: View<'a>, c: usize) -> impl Iterator<Item = &'a [f32]> {
+    let plane: usize = x.shape[2..].iter().product();
+    let channels = x.shape[1];
+    (0..x.shape[0]).map(move |n| &x.data[(n * channels + c) * plane..][..plane])
+}
+
 impl Operator for BatchNormalization {
     const NAME: &'static str = "BatchNormalization";
     const INPUTS: (usize, usize) = (5, 5);
 
     fn read(node: &mut NodeSpec) -> Result<Self> {
-        node.ignore(&["momentum"]);
         if node.flag("training_mode")? {
             return Err(Error::unsupported("training_mode is on")
                 .hint("export the model in evaluation mode: model.eval()"));
         }
-        Ok(Self { epsilon: node.float("epsilon")?.unwrap_or(1e-5) })
+        Ok(Self { epsilon: node.float("epsilon")?.unwrap_or(1e-5), momentum: node.float("momentum")?.unwrap_or(0.9) })
     }
 
     fn write(&self, form: &mut NodeForm) {
         form.float("epsilon", self.epsilon);
+        form.float("momentum", self.momentum);
     }
 
     fn shape(&self, inputs: &Shapes) -> Result<Shape> {
@@ -69,6 +78,65 @@ impl Operator for BatchNormalization {
                 *out = factor * x + offset;
             }
         });
+    }
+
+    /// Mean and variance of each channel in the batch.
+    fn saved(&self, _inputs: &[&[usize]], output: &[usize]) -> usize {
+        2 * output[1]
+    }
+
+    fn forward_training(&self, inputs: &Inputs, out: ViewMut, training: &mut Training) {
+        let x = inputs.get(0);
+        let channels = x.shape[1];
+        let (means, variances) = training.saved.split_at_mut(channels);
+        let count = (x.data.len() / channels) as f32;
+        for_each_run(means, 1, |c, mean| mean[0] = channel(x, c).map(|p| reduce::sum(p, |x| x)).sum::<f32>() / count);
+        for_each_run(variances, 1, |c, variance| {
+            let squares = channel(x, c).map(|p| reduce::sum(p, |x| (x - means[c]) * (x - means[c])));
+            variance[0] = squares.sum::<f32>() / count;
+        });
+        let statistics = [0, 1].map(|i| View { shape: &x.shape[1..2], data: if i == 0 { &*means } else { &*variances } });
+        let inputs = [Some(x), inputs.optional(1), inputs.optional(2), Some(statistics[0]), Some(statistics[1])];
+        self.forward(&Inputs(&inputs), out);
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let (x, scale) = (pass.inputs.get(0), pass.inputs.get(1).data);
+        let (channels, plane) = (x.shape[1], x.shape[2..].iter().product::<usize>());
+        let (means, variances) = pass.saved.split_at(channels);
+        let count = (x.data.len() / channels) as f32;
+        let factor = |c: usize| 1.0 / (variances[c] + self.epsilon).sqrt();
+        // Σ g and Σ g x̂ per channel, with x̂ the normalised input: the gradients of bias and scale.
+        let mut sums = vec![0.0; 2 * channels];
+        for_each_run(&mut sums, 2, |c, sums| {
+            for (x, g) in channel(x, c).zip(channel(pass.grad, c)) {
+                for (x, g) in x.iter().zip(g) {
+                    sums[0] += g;
+                    sums[1] += g * (x - means[c]);
+                }
+            }
+            sums[1] *= factor(c);
+        });
+        for (input, offset) in [(1, 1), (2, 0)] {
+            if let Some(gradient) = gradients.get(input) {
+                gradient.start();
+                gradient.data.iter_mut().zip(sums.iter().skip(offset).step_by(2)).for_each(|(out, sum)| *out += sum);
+            }
+        }
+        if let Some(gradient) = gradients.get(0) {
+            // scale · factor · (g − mean(g) − x̂ · mean(g x̂))
+            let add = gradient.add;
+            for_each_run(gradient.data, plane, |i, out| {
+                let c = i % channels;
+                let (mean_g, mean_gx) = (sums[2 * c] / count, sums[2 * c + 1] / count * factor(c));
+                let outer = scale[c] * factor(c);
+                let (x, g) = (&x.data[i * plane..][..plane], &pass.grad.data[i * plane..][..plane]);
+                for ((out, x), g) in out.iter_mut().zip(x).zip(g) {
+                    let value = outer * (g - mean_g - (x - means[c]) * mean_gx);
+                    *out = if add { *out + value } else { value };
+                }
+            });
+        }
     }
 
     fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {

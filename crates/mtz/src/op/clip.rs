@@ -32,8 +32,11 @@ impl Operator for Clip {
     }
 
     // Not `clamp`, which panics for min > max (ONNX: max wins), nor `f32::max`, which swallows NaN.
-    super::unary::elementwise!(|op: &Self, x: f32| {
-        let x = if x < op.min { op.min } else { x };
-        if x > op.max { op.max } else { x }
-    });
+    super::unary::elementwise!(
+        |op: &Self, x: f32| {
+            let x = if x < op.min { op.min } else { x };
+            if x > op.max { op.max } else { x }
+        },
+        |op: &Self, x: f32, _: f32| if x >= op.min && x <= op.max { 1.0 } else { 0.0 }
+    );
 }

@@ -2,9 +2,9 @@
 
 use super::axes::{AxisLink, Port, through};
 use super::node::{NodeForm, NodeSpec, from_size};
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
-use crate::kernel::for_each_run;
+use crate::kernel::{for_each_run, map_into};
 use crate::tensor::{Dim, Shape, ViewMut};
 
 /// Tensors one behind the other along an axis.
@@ -50,6 +50,21 @@ impl Operator for Concat {
                 out = rest;
             }
         });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let run: usize = pass.output.shape[self.axis..].iter().product();
+        let mut offset = 0;
+        for (i, input) in pass.inputs.0.iter().enumerate() {
+            let len: usize = input.map_or(0, |v| v.shape[self.axis..].iter().product());
+            if let Some(gradient) = gradients.get(i) {
+                let add = gradient.add;
+                for_each_run(gradient.data, len, |outer, gradient| {
+                    map_into(&pass.grad.data[outer * run + offset..][..len], gradient, add, |g| g);
+                });
+            }
+            offset += len;
+        }
     }
 
     fn links(&self, inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {

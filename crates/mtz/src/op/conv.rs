@@ -3,10 +3,11 @@
 use super::axes::{AxisLink, Port, through};
 use super::node::{NodeForm, NodeSpec, from_size, to_size};
 use super::pool::{read_windows, two_windows, write_windows};
-use super::{Inputs, Operator, Shapes};
+use super::{Gradient, Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
-use crate::kernel::conv::{Sizes, forward};
+use crate::kernel::conv::{Sizes, backward_input, backward_weight, forward};
 use crate::kernel::window::Window;
+use crate::kernel::{for_each_run, reduce};
 use crate::tensor::{Dim, Shape, ViewMut};
 
 /// out[n, m] = bias[m] + Σ_c w[m, c] ∗ x[n, c].
@@ -19,6 +20,24 @@ pub struct Conv {
 }
 
 impl Conv {
+    fn sizes(&self, x: &[usize], w: &[usize], out: &[usize]) -> Sizes {
+        let [rows, columns] = two_windows(&self.windows);
+        let spatial = |shape: &[usize]| if shape.len() == 4 { (shape[2], shape[3]) } else { (1, shape[2]) };
+        let ((height, width), (out_height, out_width)) = (spatial(x), spatial(out));
+        Sizes {
+            batch: x[0],
+            groups: self.groups,
+            inputs: w[1],
+            outputs: w[0] / self.groups,
+            height,
+            width,
+            out_height,
+            out_width,
+            rows,
+            columns,
+        }
+    }
+
     /// Every channel has filters of its own.
     fn is_depthwise(&self, w: &[usize]) -> bool {
         self.groups > 1 && w[1] == 1
@@ -72,22 +91,28 @@ impl Operator for Conv {
 
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         let (x, w) = (inputs.get(0), inputs.get(1));
-        let [rows, columns] = two_windows(&self.windows);
-        let spatial = |shape: &[usize]| if shape.len() == 4 { (shape[2], shape[3]) } else { (1, shape[2]) };
-        let ((height, width), (out_height, out_width)) = (spatial(x.shape), spatial(out.shape));
-        let sizes = Sizes {
-            batch: x.shape[0],
-            groups: self.groups,
-            inputs: w.shape[1],
-            outputs: w.shape[0] / self.groups,
-            height,
-            width,
-            out_height,
-            out_width,
-            rows,
-            columns,
-        };
+        let sizes = self.sizes(x.shape, w.shape, out.shape);
         forward(&sizes, x.data, w.data, inputs.optional(2).map(|b| b.data), out.data);
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let (x, w, grad) = (pass.inputs.get(0), pass.inputs.get(1), pass.grad);
+        let sizes = self.sizes(x.shape, w.shape, grad.shape);
+        if let Some(Gradient { data, add }) = gradients.get(0) {
+            backward_input(&sizes, grad.data, w.data, data, *add);
+        }
+        if let Some(Gradient { data, add }) = gradients.get(1) {
+            backward_weight(&sizes, grad.data, x.data, data, *add);
+        }
+        if let Some(gradient) = gradients.get(2) {
+            let add = gradient.add;
+            let (plane, outputs) = (sizes.out_height * sizes.out_width, w.shape[0]);
+            for_each_run(gradient.data, 1, |m, out| {
+                let planes = (0..x.shape[0]).map(|n| &grad.data[(n * outputs + m) * plane..][..plane]);
+                let sum: f32 = planes.map(|p| reduce::sum(p, |g| g)).sum();
+                out[0] = if add { out[0] + sum } else { sum };
+            });
+        }
     }
 
     fn links(&self, inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {

@@ -3,7 +3,7 @@
 use super::axes::{AxisLink, reshape};
 use super::node::{NodeForm, NodeSpec, from_size};
 use super::reshape::merged;
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::tensor::{Shape, ViewMut, normalize_axis};
 
@@ -41,6 +41,12 @@ impl Operator for Flatten {
 
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         out.data.copy_from_slice(inputs.get(0).data);
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        if let Some(gradient) = gradients.get(0) {
+            gradient.pass_on(pass.grad.data);
+        }
     }
 
     fn is_view(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::axes::{AxisLink, Port};
 use super::node::{ConstantForm, NodeForm, NodeSpec, from_size, to_integer};
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::for_each_run;
 use crate::tensor::{Dim, Shape, ViewMut, normalize_axis};
@@ -57,6 +57,18 @@ impl Operator for Gather {
             let (outer, index) = (i / self.indices.len(), self.indices[i % self.indices.len()]);
             run.copy_from_slice(&x.data[(outer * len + index) * inner..][..inner]);
         });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let Some(gradient) = gradients.get(0) else { return };
+        gradient.start();
+        let shape = pass.inputs.get(0).shape;
+        let (len, inner) = (shape[self.axis], shape[self.axis + 1..].iter().product::<usize>());
+        for (i, run) in pass.grad.data.chunks(inner).enumerate() {
+            let (outer, index) = (i / self.indices.len(), self.indices[i % self.indices.len()]);
+            let target = &mut gradient.data[(outer * len + index) * inner..][..inner];
+            target.iter_mut().zip(run).for_each(|(target, g)| *target += g);
+        }
     }
 
     fn links(&self, inputs: &[&[usize]], _output: &[usize]) -> Vec<AxisLink> {

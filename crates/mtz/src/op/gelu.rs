@@ -21,6 +21,18 @@ impl Gelu {
     }
 }
 
+impl Gelu {
+    /// Φ(x) + x φ(x), or the derivative of the approximation.
+    fn derivative(&self, x: f32, _y: f32) -> f32 {
+        if self.tanh {
+            let t = (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh();
+            0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * 0.797_884_6 * (1.0 + 0.134_145 * x * x)
+        } else {
+            0.5 * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2)) + x * 0.398_942_3 * (-0.5 * x * x).exp()
+        }
+    }
+}
+
 impl Operator for Gelu {
     const NAME: &'static str = "Gelu";
     const INPUTS: (usize, usize) = (1, 1);
@@ -41,5 +53,5 @@ impl Operator for Gelu {
         20
     }
 
-    super::unary::elementwise!(Self::apply);
+    super::unary::elementwise!(Self::apply, Self::derivative);
 }

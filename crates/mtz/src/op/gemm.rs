@@ -3,9 +3,9 @@
 use super::axes::{AxisLink, Port};
 use super::binary::broadcast_shape;
 use super::node::{NodeForm, NodeSpec};
-use super::{Inputs, Operator, Shapes};
+use super::{Gradient, Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
-use crate::kernel::broadcast;
+use crate::kernel::broadcast::{self, Target};
 use crate::kernel::gemm::{Matrix, multiply};
 use crate::tensor::{Shape, View, ViewMut};
 
@@ -86,6 +86,36 @@ impl Operator for Gemm {
                 multiply(out.data, a, b, self.alpha, true);
             }
             None => multiply(out.data, a, b, self.alpha, false),
+        }
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let matrix = |v: View<'_>| (v.shape[0], v.shape[1]);
+        let (a, b) = (pass.inputs.get(0), pass.inputs.get(1));
+        let ((ar, ac), (br, bc), (rows, columns)) = (matrix(a), matrix(b), matrix(pass.grad));
+        let grad = Matrix::new(pass.grad.data, rows, columns);
+        let (ma, mb) = (Matrix::new(a.data, ar, ac), Matrix::new(b.data, br, bc));
+        if let Some(gradient) = gradients.get(0) {
+            // d(op A) = α G op(B)ᵀ
+            let bt = if self.transpose_b { mb } else { mb.transposed() };
+            if self.transpose_a {
+                multiply(gradient.data, bt.transposed(), grad.transposed(), self.alpha, gradient.add);
+            } else {
+                multiply(gradient.data, grad, bt, self.alpha, gradient.add);
+            }
+        }
+        if let Some(gradient) = gradients.get(1) {
+            // d(op B) = α op(A)ᵀ G
+            let at = if self.transpose_a { ma } else { ma.transposed() };
+            if self.transpose_b {
+                multiply(gradient.data, grad.transposed(), at.transposed(), self.alpha, gradient.add);
+            } else {
+                multiply(gradient.data, at, grad, self.alpha, gradient.add);
+            }
+        }
+        if let (Some(c), Some(Gradient { data, add })) = (pass.inputs.optional(2), gradients.get(2)) {
+            let target = Target { data, add: *add };
+            broadcast::backward(c, c, pass.output, pass.grad.data, c.shape, target, |_, _, _| self.beta);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::axes::{AxisLink, through};
 use super::node::NodeSpec;
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::{for_each_run, reduce};
 use crate::tensor::{Dim, Shape, ViewMut};
@@ -36,6 +36,16 @@ impl Operator for GlobalAveragePool {
         let plane: usize = x.shape[2..].iter().product();
         for_each_run(out.data, 1, |i, out| {
             out[0] = reduce::sum(&x.data[i * plane..][..plane], |x| x) / plane as f32;
+        });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let Some(gradient) = gradients.get(0) else { return };
+        let plane: usize = pass.inputs.get(0).shape[2..].iter().product();
+        let add = gradient.add;
+        for_each_run(gradient.data, plane, |i, gradient| {
+            let g = pass.grad.data[i] / plane as f32;
+            gradient.iter_mut().for_each(|x| *x = if add { *x + g } else { g });
         });
     }
 

@@ -2,7 +2,7 @@
 
 use super::axes::{AxisLink, through};
 use super::node::NodeSpec;
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::Result;
 use crate::tensor::{Shape, ViewMut};
 
@@ -24,6 +24,12 @@ impl Operator for Identity {
 
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         out.data.copy_from_slice(inputs.get(0).data);
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        if let Some(gradient) = gradients.get(0) {
+            gradient.pass_on(pass.grad.data);
+        }
     }
 
     fn is_view(&self) -> bool {

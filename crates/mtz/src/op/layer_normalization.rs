@@ -2,7 +2,7 @@
 
 use super::axes::{AxisLink, Port, through};
 use super::node::{NodeForm, NodeSpec, from_size};
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::{for_each_run, reduce};
 use crate::tensor::{Shape, ViewMut};
@@ -65,6 +65,44 @@ impl Operator for LayerNormalization {
                 out.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
             }
         });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let (x, scale) = (pass.inputs.get(0), pass.inputs.get(1).data);
+        let len = scale.len();
+        let statistics = |x: &[f32]| {
+            let mean = reduce::sum(x, |x| x) / len as f32;
+            let variance = reduce::sum(x, |x| (x - mean) * (x - mean)) / len as f32;
+            (mean, 1.0 / (variance + self.epsilon).sqrt())
+        };
+        if let Some(gradient) = gradients.get(0) {
+            // With x̂ the normalised input and h = g · scale: factor · (h − mean(h) − x̂ · mean(h · x̂)).
+            let add = gradient.add;
+            for_each_run(gradient.data, len, |i, out| {
+                let (x, g) = (&x.data[i * len..][..len], &pass.grad.data[i * len..][..len]);
+                let (mean, factor) = statistics(x);
+                let (mut sum, mut product) = (0.0, 0.0);
+                for ((x, g), scale) in x.iter().zip(g).zip(scale) {
+                    sum += g * scale;
+                    product += g * scale * (x - mean) * factor;
+                }
+                let (sum, product) = (sum / len as f32, product / len as f32);
+                for (((out, x), g), scale) in out.iter_mut().zip(x).zip(g).zip(scale) {
+                    let value = factor * (g * scale - sum - (x - mean) * factor * product);
+                    *out = if add { *out + value } else { value };
+                }
+            });
+        }
+        for input in 1..3 {
+            let Some(gradient) = gradients.get(input) else { continue };
+            gradient.start();
+            for (x, g) in x.data.chunks(len).zip(pass.grad.data.chunks(len)) {
+                let (mean, factor) = if input == 1 { statistics(x) } else { (0.0, 0.0) };
+                for ((out, x), g) in gradient.data.iter_mut().zip(x).zip(g) {
+                    *out += if input == 1 { g * (x - mean) * factor } else { *g };
+                }
+            }
+        }
     }
 
     fn links(&self, inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {

@@ -23,5 +23,7 @@ impl Operator for LeakyRelu {
         form.float("alpha", self.alpha);
     }
 
-    super::unary::elementwise!(|op: &Self, x: f32| if x < 0.0 { op.alpha * x } else { x });
+    super::unary::elementwise!(|op: &Self, x: f32| if x < 0.0 { op.alpha * x } else { x }, |op: &Self, x: f32, _: f32| {
+        if x > 0.0 { 1.0 } else { op.alpha }
+    });
 }

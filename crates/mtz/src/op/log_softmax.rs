@@ -2,8 +2,8 @@
 
 use super::axes::{AxisLink, through};
 use super::node::{NodeForm, NodeSpec, from_size};
-use super::softmax_rows::{exponentials, for_each_line, read_axis, shape};
-use super::{Inputs, Operator, Shapes};
+use super::softmax_rows::{exponentials, for_each_line, lines_backward, read_axis, shape};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::Result;
 use crate::tensor::{Shape, ViewMut};
 
@@ -35,6 +35,15 @@ impl Operator for LogSoftmax {
             let (largest, sum) = exponentials(x, out);
             let shift = largest + sum.ln();
             out.iter_mut().zip(x).for_each(|(out, x)| *out = x - shift);
+        });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        // g − eʸ Σ g
+        let Some(gradient) = gradients.get(0) else { return };
+        lines_backward(self.axis, pass, gradient, |y, g, out| {
+            let sum: f32 = g.iter().sum();
+            out.iter_mut().zip(y).zip(g).for_each(|((out, y), g)| *out = g - y.exp() * sum);
         });
     }
 

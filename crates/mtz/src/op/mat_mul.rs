@@ -3,7 +3,7 @@
 use super::axes::{AxisLink, Port};
 use super::binary::broadcast_shape;
 use super::node::NodeSpec;
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::broadcast::broadcast_strides;
 use crate::kernel::gemm::{Matrix, multiply, multiply_into};
@@ -57,6 +57,43 @@ impl Operator for MatMul {
             let b = Matrix::new(&b.data[at_b * depth * columns..], depth, columns);
             multiply_into(out, columns, a, b, 1.0, false);
         });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let (a, b) = (pass.inputs.get(0), pass.inputs.get(1));
+        let (ra, rb) = (a.shape.len(), b.shape.len());
+        let (rows, depth, columns) = (a.shape[ra - 2], a.shape[ra - 1], b.shape[rb - 1]);
+        let front = &pass.output.shape[..pass.output.shape.len() - 2];
+        let step_a = broadcast_strides(&a.shape[..ra - 2], front);
+        let step_b = broadcast_strides(&b.shape[..rb - 2], front);
+        let place = |index: usize| {
+            let (mut rest, mut at_a, mut at_b) = (index, 0, 0);
+            for axis in (0..front.len()).rev() {
+                at_a += rest % front[axis] * step_a[axis];
+                at_b += rest % front[axis] * step_b[axis];
+                rest /= front[axis];
+            }
+            (at_a, at_b)
+        };
+        let grads = || pass.grad.data.chunks(rows * columns).map(|g| Matrix::new(g, rows, columns)).enumerate();
+        if let Some(gradient) = gradients.get(0) {
+            gradient.start();
+            for (index, grad) in grads() {
+                let (at_a, at_b) = place(index);
+                let b = Matrix::new(&b.data[at_b * depth * columns..], depth, columns);
+                let target = &mut gradient.data[at_a * rows * depth..][..rows * depth];
+                multiply(target, grad, b.transposed(), 1.0, true);
+            }
+        }
+        if let Some(gradient) = gradients.get(1) {
+            gradient.start();
+            for (index, grad) in grads() {
+                let (at_a, at_b) = place(index);
+                let a = Matrix::new(&a.data[at_a * rows * depth..], rows, depth);
+                let target = &mut gradient.data[at_b * depth * columns..][..depth * columns];
+                multiply(target, a.transposed(), grad, 1.0, true);
+            }
+        }
     }
 
     fn links(&self, inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {

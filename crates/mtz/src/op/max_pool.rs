@@ -2,8 +2,8 @@
 
 use super::axes::{AxisLink, through};
 use super::node::{NodeForm, NodeSpec};
-use super::pool::{for_each_place, pool_shape, read_pool, write_windows};
-use super::{Inputs, Operator, Shapes};
+use super::pool::{for_each_place, for_each_window, pool_shape, read_pool, write_windows};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::Result;
 use crate::kernel::for_each_run;
 use crate::kernel::window::Window;
@@ -51,6 +51,38 @@ impl Operator for MaxPool {
                     }
                 }
                 largest
+            });
+        });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let Some(gradient) = gradients.get(0) else { return };
+        let (x, grad) = (pass.inputs.get(0), pass.grad);
+        let width = x.shape.last().copied().unwrap_or(1);
+        let plane: usize = x.shape[2..].iter().product();
+        let out_plane: usize = grad.shape[2..].iter().product();
+        let add = gradient.add;
+        for_each_run(gradient.data, plane, |i, gradient| {
+            if !add {
+                gradient.fill(0.0);
+            }
+            let x_plane = &x.data[i * plane..][..plane];
+            let grad_plane = &grad.data[i * out_plane..][..out_plane];
+            let mut place = grad_plane.iter();
+            // The first of equal maxima receives the gradient, as in PyTorch.
+            for_each_window(&self.windows, x.shape, grad.shape, |rows, columns| {
+                let (mut best, mut largest) = (None, f32::NEG_INFINITY);
+                for row in rows.iter() {
+                    for column in columns.iter() {
+                        let at = row * width + column;
+                        if x_plane[at] > largest || best.is_none() {
+                            (best, largest) = (Some(at), x_plane[at]);
+                        }
+                    }
+                }
+                if let (Some(at), Some(g)) = (best, place.next()) {
+                    gradient[at] += g;
+                }
             });
         });
     }

@@ -31,6 +31,16 @@ pub trait Operator: Clone + std::fmt::Debug + PartialEq {
     fn shape(&self, inputs: &Shapes) -> Result<Shape>;
     /// Computes the output. The shapes have been checked by [`Operator::shape`].
     fn forward(&self, inputs: &Inputs, out: ViewMut);
+    /// Numbers that the forward pass of training leaves for the backward pass: batch statistics, masks.
+    fn saved(&self, _inputs: &[&[usize]], _output: &[usize]) -> usize {
+        0
+    }
+    /// Computes the output in training; differs from [`Operator::forward`] only for operators that behave differently.
+    fn forward_training(&self, inputs: &Inputs, out: ViewMut, _training: &mut Training) {
+        self.forward(inputs, out);
+    }
+    /// Computes the gradients of the inputs that are asked for from the gradient of the output.
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients);
     /// Whether the output is the input's numbers unchanged, so that nothing needs to be computed or copied.
     fn is_view(&self) -> bool {
         false
@@ -77,6 +87,62 @@ impl<'a> Inputs<'a> {
     /// An optional input.
     pub fn optional(&self, i: usize) -> Option<View<'a>> {
         self.0.get(i).copied().flatten()
+    }
+}
+
+/// What an operator may use and must leave behind in the forward pass of training.
+#[derive(Debug)]
+pub struct Training<'a> {
+    /// Room for [`Operator::saved`] numbers.
+    pub saved: &'a mut [f32],
+    /// Another number for every node and step, for operators that draw random numbers.
+    pub seed: u64,
+}
+
+/// What an operator sees on the way back.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass<'a> {
+    /// The inputs of the forward pass.
+    pub inputs: Inputs<'a>,
+    /// Its output.
+    pub output: View<'a>,
+    /// What it left behind.
+    pub saved: &'a [f32],
+    /// The gradient of the output.
+    pub grad: View<'a>,
+}
+
+/// The gradient of an input, to be computed.
+#[derive(Debug)]
+pub struct Gradient<'a> {
+    /// The numbers.
+    pub data: &'a mut [f32],
+    /// Add to what is there (another reader of the same value came first) instead of overwriting it.
+    pub add: bool,
+}
+
+impl Gradient<'_> {
+    /// Makes the numbers safe to add to.
+    pub fn start(&mut self) {
+        if !self.add {
+            self.data.fill(0.0);
+        }
+    }
+
+    /// Sets or adds `grad` unchanged.
+    pub fn pass_on(&mut self, grad: &[f32]) {
+        crate::kernel::map_into(grad, self.data, self.add, |g| g);
+    }
+}
+
+/// The gradients of an operator's inputs; those nobody wants are `None`.
+#[derive(Debug)]
+pub struct Gradients<'a>(pub Vec<Option<Gradient<'a>>>);
+
+impl<'a> Gradients<'a> {
+    /// The gradient of input `i`, if it is wanted.
+    pub fn get(&mut self, i: usize) -> Option<&mut Gradient<'a>> {
+        self.0.get_mut(i)?.as_mut()
     }
 }
 
@@ -134,6 +200,21 @@ macro_rules! operators {
             /// Computes the output; the shapes must have been checked by [`Op::shape`].
             pub fn forward(&self, inputs: &Inputs, out: ViewMut) {
                 match self { $(Self::$name(op) => op.forward(inputs, out),)* }
+            }
+
+            /// Numbers the forward pass of training leaves for the backward pass.
+            pub fn saved(&self, inputs: &[&[usize]], output: &[usize]) -> usize {
+                match self { $(Self::$name(op) => op.saved(inputs, output),)* }
+            }
+
+            /// Computes the output in training.
+            pub fn forward_training(&self, inputs: &Inputs, out: ViewMut, training: &mut Training) {
+                match self { $(Self::$name(op) => op.forward_training(inputs, out, training),)* }
+            }
+
+            /// Computes the gradients of the inputs from that of the output.
+            pub fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+                match self { $(Self::$name(op) => op.backward(pass, gradients),)* }
             }
 
             /// Whether the output is the input's numbers unchanged.

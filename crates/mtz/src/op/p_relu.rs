@@ -2,10 +2,10 @@
 
 use super::axes::{AxisLink, broadcast};
 use super::node::NodeSpec;
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::broadcast::zip;
-use crate::op::binary::broadcast_shape;
+use crate::op::binary::{backward, broadcast_shape};
 use crate::tensor::{Shape, ViewMut};
 
 /// x for x ≥ 0, slope · x below.
@@ -30,6 +30,16 @@ impl Operator for PRelu {
 
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         zip(inputs.get(0), inputs.get(1), out, |x, slope| if x < 0.0 { slope * x } else { x });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let below = |x: f32| x <= 0.0;
+        backward(
+            pass,
+            gradients,
+            |x, slope, _| if below(x) { slope } else { 1.0 },
+            |x, _, _| if below(x) { x } else { 0.0 },
+        );
     }
 
     fn links(&self, inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {

@@ -2,7 +2,7 @@
 
 use super::axes::{AxisLink, through};
 use super::node::{ConstantForm, NodeForm, NodeSpec};
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::for_each_run;
 use crate::tensor::{Dim, MAX_ELEMENTS, Shape, ViewMut, normalize_axis, strides};
@@ -100,26 +100,28 @@ impl Operator for Pad {
 
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         let x = inputs.get(0);
-        let own = strides(x.shape);
-        // For each axis, where each position of the output comes from.
-        let sources: Vec<Vec<Option<usize>>> = (0..x.shape.len())
-            .map(|axis| (0..out.shape[axis]).map(|i| self.source(axis, i, x.shape[axis])).collect())
-            .collect();
-        let Some((columns, front)) = sources.split_last() else {
-            return out.data.copy_from_slice(x.data);
-        };
+        let sources = self.sources(x.shape, out.shape);
         let fill = if let Border::Constant(value) = self.border { value } else { 0.0 };
-        for_each_run(out.data, columns.len(), |index, run| {
-            let (mut rest, mut start) = (index, Some(0));
-            for (axis, sources) in front.iter().enumerate().rev() {
-                let source = sources[rest % sources.len()];
-                rest /= sources.len();
-                start = start.zip(source).map(|(start, i)| start + i * own[axis]);
-            }
-            for (out, column) in run.iter_mut().zip(columns) {
+        for_each_run(out.data, sources.columns().len(), |index, run| {
+            let start = sources.line(index);
+            for (out, column) in run.iter_mut().zip(sources.columns()) {
                 *out = start.zip(*column).map_or(fill, |(start, i)| x.data[start + i]);
             }
         });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let Some(gradient) = gradients.get(0) else { return };
+        gradient.start();
+        let sources = self.sources(pass.inputs.get(0).shape, pass.output.shape);
+        for (index, run) in pass.grad.data.chunks(sources.columns().len()).enumerate() {
+            let Some(start) = sources.line(index) else { continue };
+            for (g, column) in run.iter().zip(sources.columns()) {
+                if let Some(i) = column {
+                    gradient.data[start + i] += g;
+                }
+            }
+        }
     }
 
     fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {
@@ -127,7 +129,36 @@ impl Operator for Pad {
     }
 }
 
+/// Where each element of the padded tensor comes from: for each axis a table of positions, `None` in a constant border.
+struct Sources {
+    axes: Vec<Vec<Option<usize>>>,
+    strides: Vec<usize>,
+}
+
+impl Sources {
+    /// The table of the last axis.
+    fn columns(&self) -> &[Option<usize>] {
+        self.axes.last().map_or(&[Some(0)], Vec::as_slice)
+    }
+
+    /// Where line `index` of the padded tensor begins in the input.
+    fn line(&self, index: usize) -> Option<usize> {
+        let (mut rest, mut start) = (index, Some(0));
+        for (sources, stride) in self.axes.iter().zip(&self.strides).rev().skip(1) {
+            let source = sources[rest % sources.len()];
+            rest /= sources.len();
+            start = start.zip(source).map(|(start, i)| start + i * stride);
+        }
+        start
+    }
+}
+
 impl Pad {
+    fn sources(&self, x: &[usize], out: &[usize]) -> Sources {
+        let table = |axis: usize| (0..out[axis]).map(|i| self.source(axis, i, x[axis])).collect();
+        Sources { axes: (0..x.len()).map(table).collect(), strides: strides(x) }
+    }
+
     /// Where element `i` of the padded axis comes from; `None` in a constant border.
     fn source(&self, axis: usize, i: usize, len: usize) -> Option<usize> {
         let at = i64::try_from(i).ok()? - self.widths[axis].0;

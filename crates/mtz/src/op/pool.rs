@@ -96,7 +96,20 @@ pub(crate) fn pool_shape(windows: &[Window], ceil: bool, x: &Shape) -> Result<Sh
     Shape::new(dims)
 }
 
-/// Fills one output plane with `f(rows, columns)`, given the input rows and columns under the window at each place.
+/// Calls `f(rows, columns)` with the input rows and columns under the window at each place of one plane, in order.
+pub(crate) fn for_each_window(windows: &[Window], x: &[usize], out: &[usize], mut f: impl FnMut(Taps, Taps)) {
+    let [rows, columns] = two_windows(windows);
+    let size = |shape: &[usize]| if shape.len() == 4 { (shape[2], shape[3]) } else { (1, shape[2]) };
+    let ((height, width), (out_height, out_width)) = (size(x), size(out));
+    for y in 0..out_height {
+        let taps = Taps::at(&rows, y, height);
+        for x in 0..out_width {
+            f(taps, Taps::at(&columns, x, width));
+        }
+    }
+}
+
+/// Fills one output plane with `f(rows, columns)`.
 pub(crate) fn for_each_place(
     windows: &[Window],
     x: &[usize],
@@ -104,12 +117,12 @@ pub(crate) fn for_each_place(
     out: &mut [f32],
     mut f: impl FnMut(Taps, Taps) -> f32,
 ) {
-    let [rows, columns] = two_windows(windows);
-    let size = |shape: &[usize]| if shape.len() == 4 { (shape[2], shape[3]) } else { (1, shape[2]) };
-    let ((height, width), (_, out_width)) = (size(x), size(out_shape));
-    for (i, out) in out.iter_mut().enumerate() {
-        *out = f(Taps::at(&rows, i / out_width, height), Taps::at(&columns, i % out_width, width));
-    }
+    let mut places = out.iter_mut();
+    for_each_window(windows, x, out_shape, |rows, columns| {
+        if let Some(place) = places.next() {
+            *place = f(rows, columns);
+        }
+    });
 }
 
 /// The taps of a window at one place that lie inside the input, and how many lie inside the padded input.

@@ -3,7 +3,9 @@
 crate::op::binary::binary_operator!(
     /// aᵇ, elementwise with broadcasting.
     Pow,
-    power
+    power,
+    |a, b, _| b * power(a, b - 1.0),
+    |a, _, y: f32| if y == 0.0 { 0.0 } else { y * a.ln() }
 );
 
 /// aᵇ; squares and roots, which normalisation layers use, exactly.

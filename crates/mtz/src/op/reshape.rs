@@ -2,7 +2,7 @@
 
 use super::axes::{AxisLink, reshape};
 use super::node::{ConstantForm, NodeForm, NodeSpec, Scalar, from_size, to_integer, to_size};
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::tensor::{Dim, Shape, ViewMut};
 
@@ -88,6 +88,12 @@ impl Operator for Reshape {
 
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         out.data.copy_from_slice(inputs.get(0).data);
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        if let Some(gradient) = gradients.get(0) {
+            gradient.pass_on(pass.grad.data);
+        }
     }
 
     fn is_view(&self) -> bool {

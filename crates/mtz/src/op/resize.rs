@@ -2,7 +2,7 @@
 
 use super::axes::{AxisLink, through};
 use super::node::{ConstantForm, NodeForm, NodeSpec, Scalar, to_f32};
-use super::{BASE_OPSET, Inputs, Operator, Shapes};
+use super::{BASE_OPSET, Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::for_each_run;
 use crate::tensor::{Dim, MAX_ELEMENTS, Shape, ViewMut, normalize_axis};
@@ -196,6 +196,31 @@ impl Operator for Resize {
         self.along(last, data.as_deref().unwrap_or(x.data), &shape, out.shape[last], out.data);
     }
 
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let Some(gradient) = gradients.get(0) else { return };
+        let x = pass.inputs.get(0).shape;
+        // The axes in the opposite order, each sending its gradient back to the two sources.
+        let (mut shape, mut data) = (pass.grad.shape.to_vec(), pass.grad.data.to_vec());
+        for axis in (0..self.scales.len()).rev().filter(|&a| self.scales[a] != 1.0) {
+            let inner: usize = shape[axis + 1..].iter().product();
+            let (len, size) = (x[axis], shape[axis]);
+            let sources = self.sources(axis, len, size);
+            let mut back = vec![0.0; data.len() / size * len];
+            for_each_run(&mut back, len * inner, |outer, back| {
+                let grad = &data[outer * size * inner..][..size * inner];
+                for (grad, &(first, second, share)) in grad.chunks(inner).zip(&sources) {
+                    for (i, g) in grad.iter().enumerate() {
+                        back[first * inner + i] += g * (1.0 - share);
+                        back[second * inner + i] += g * share;
+                    }
+                }
+            });
+            shape[axis] = len;
+            data = back;
+        }
+        gradient.pass_on(&data);
+    }
+
     fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {
         through(0, output.len(), |axis| self.scales[axis] != 1.0)
     }
@@ -250,12 +275,9 @@ impl Resize {
         }
     }
 
-    /// Interpolates one axis of `x` to `size` elements.
-    fn along(&self, axis: usize, x: &[f32], shape: &[usize], size: usize, out: &mut [f32]) {
-        let len = shape[axis];
-        let inner: usize = shape[axis + 1..].iter().product();
-        // For each element of the output: its two sources and the share of the second.
-        let sources: Vec<(usize, usize, f32)> = (0..size)
+    /// For each element of an axis that grows from `len` to `size`: its two sources and the share of the second.
+    fn sources(&self, axis: usize, len: usize, size: usize) -> Vec<(usize, usize, f32)> {
+        (0..size)
             .map(|i| {
                 let at = self.origin(i, len, size, self.scales[axis]);
                 match self.mode {
@@ -276,7 +298,14 @@ impl Resize {
                     }
                 }
             })
-            .collect();
+            .collect()
+    }
+
+    /// Interpolates one axis of `x` to `size` elements.
+    fn along(&self, axis: usize, x: &[f32], shape: &[usize], size: usize, out: &mut [f32]) {
+        let len = shape[axis];
+        let inner: usize = shape[axis + 1..].iter().product();
+        let sources = self.sources(axis, len, size);
         for_each_run(out, inner, |index, out| {
             let (first, second, share) = sources[index % size];
             let plane = &x[index / size * len * inner..][..len * inner];

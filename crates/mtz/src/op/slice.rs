@@ -2,7 +2,7 @@
 
 use super::axes::{AxisLink, through};
 use super::node::{ConstantForm, NodeForm, NodeSpec, from_size};
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::for_each_run;
 use crate::tensor::{Dim, Shape, ViewMut, normalize_axis, strides};
@@ -33,6 +33,27 @@ impl Range {
 pub struct Slice {
     /// The axes that are cut.
     pub ranges: Vec<Range>,
+}
+
+impl Slice {
+    /// One range per axis, axes that are not cut included.
+    fn whole(&self, shape: &[usize]) -> Vec<Range> {
+        let range = |axis: usize| {
+            let whole = Range { axis, start: 0, step: 1, count: shape[axis] };
+            self.ranges.iter().find(|r| r.axis == axis).copied().unwrap_or(whole)
+        };
+        (0..shape.len()).map(range).collect()
+    }
+}
+
+/// Where line `index` of the slice begins in the input.
+fn start_of(ranges: &[Range], strides: &[usize], index: usize) -> usize {
+    let (mut rest, mut start) = (index, 0);
+    for (axis, range) in ranges.iter().enumerate().rev() {
+        start += range.at(rest % range.count) * strides[axis];
+        rest /= range.count;
+    }
+    start
 }
 
 impl Operator for Slice {
@@ -115,24 +136,31 @@ impl Operator for Slice {
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         let x = inputs.get(0);
         let own = strides(x.shape);
-        let range = |axis: usize| {
-            let whole = Range { axis, start: 0, step: 1, count: x.shape[axis] };
-            self.ranges.iter().find(|r| r.axis == axis).copied().unwrap_or(whole)
-        };
-        let ranges: Vec<Range> = (0..x.shape.len()).map(range).collect();
+        let ranges = self.whole(x.shape);
         let Some((columns, front)) = ranges.split_last() else {
             return out.data.copy_from_slice(x.data);
         };
         for_each_run(out.data, columns.count, |index, run| {
-            let (mut rest, mut start) = (index, 0);
-            for (axis, range) in front.iter().enumerate().rev() {
-                start += range.at(rest % range.count) * own[axis];
-                rest /= range.count;
-            }
+            let start = start_of(front, &own, index);
             for (i, out) in run.iter_mut().enumerate() {
                 *out = x.data[start + columns.at(i)];
             }
         });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let Some(gradient) = gradients.get(0) else { return };
+        gradient.start();
+        let shape = pass.inputs.get(0).shape;
+        let own = strides(shape);
+        let ranges = self.whole(shape);
+        let Some((columns, front)) = ranges.split_last() else { return gradient.pass_on(pass.grad.data) };
+        for (index, run) in pass.grad.data.chunks(columns.count).enumerate() {
+            let start = start_of(front, &own, index);
+            for (i, g) in run.iter().enumerate() {
+                gradient.data[start + columns.at(i)] += g;
+            }
+        }
     }
 
     fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {

@@ -2,8 +2,8 @@
 
 use super::axes::{AxisLink, through};
 use super::node::{NodeForm, NodeSpec, from_size};
-use super::softmax_rows::{exponentials, for_each_line, read_axis, shape};
-use super::{Inputs, Operator, Shapes};
+use super::softmax_rows::{exponentials, for_each_line, lines_backward, read_axis, shape};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::Result;
 use crate::tensor::{Shape, ViewMut};
 
@@ -34,6 +34,15 @@ impl Operator for Softmax {
         for_each_line(self.axis, inputs, out, |x, out| {
             let (_, sum) = exponentials(x, out);
             out.iter_mut().for_each(|out| *out /= sum);
+        });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        // y · (g − Σ g y)
+        let Some(gradient) = gradients.get(0) else { return };
+        lines_backward(self.axis, pass, gradient, |y, g, out| {
+            let dot: f32 = y.iter().zip(g).map(|(y, g)| y * g).sum();
+            out.iter_mut().zip(y).zip(g).for_each(|((out, y), g)| *out = y * (g - dot));
         });
     }
 

@@ -1,7 +1,7 @@
 //! What `Softmax` and `LogSoftmax` have in common: one axis, shifted by its maximum so that nothing overflows.
 
 use super::node::NodeSpec;
-use super::{Inputs, Shapes};
+use super::{Gradient, Inputs, Pass, Shapes};
 use crate::error::Result;
 use crate::kernel::{for_each_run, reduce};
 use crate::tensor::{Shape, ViewMut};
@@ -33,6 +33,37 @@ pub(crate) fn for_each_line(axis: usize, inputs: &Inputs, out: ViewMut, row: imp
             line.iter_mut().zip(x[i..].iter().step_by(inner)).for_each(|(line, x)| *line = *x);
             row(&line, &mut result);
             out[i..].iter_mut().step_by(inner).zip(&result).for_each(|(out, result)| *out = *result);
+        }
+    });
+}
+
+/// Applies `row(y, grad, out)` to each line along `axis`, where y is the output of the forward pass.
+pub(crate) fn lines_backward(
+    axis: usize,
+    pass: &Pass,
+    gradient: &mut Gradient,
+    row: impl Fn(&[f32], &[f32], &mut [f32]) + Sync,
+) {
+    let shape = pass.output.shape;
+    let len = shape[axis];
+    let inner: usize = shape[axis + 1..].iter().product();
+    let add = gradient.add;
+    for_each_run(gradient.data, len * inner, |outer, gradient| {
+        let [y, g] = [pass.output.data, pass.grad.data].map(|d| &d[outer * len * inner..][..len * inner]);
+        if inner == 1 && !add {
+            return row(y, g, gradient);
+        }
+        let mut lines = vec![0.0; 3 * len];
+        let (line_y, rest) = lines.split_at_mut(len);
+        let (line_g, result) = rest.split_at_mut(len);
+        for i in 0..inner {
+            for (k, at) in (i..len * inner).step_by(inner).enumerate() {
+                (line_y[k], line_g[k]) = (y[at], g[at]);
+            }
+            row(line_y, line_g, result);
+            for (value, at) in result.iter().zip((i..len * inner).step_by(inner)) {
+                gradient[at] = if add { gradient[at] + value } else { *value };
+            }
         }
     });
 }

@@ -2,7 +2,7 @@
 
 use super::axes::{AxisLink, Port};
 use super::node::{NodeForm, NodeSpec, to_size};
-use super::{Inputs, Operator, Shapes};
+use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::for_each_run;
 use crate::tensor::{Shape, ViewMut, strides};
@@ -56,6 +56,28 @@ impl Operator for Transpose {
             }
             for (i, out) in run.iter_mut().enumerate() {
                 *out = x.data[start + i * step];
+            }
+        });
+    }
+
+    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
+        let Some(gradient) = gradients.get(0) else { return };
+        // The same walk with input and output exchanged: read the gradient in the input's order.
+        let steps = strides(pass.grad.shape);
+        let shape = pass.inputs.get(0).shape;
+        let place = |axis: usize| self.permutation.iter().position(|&a| a == axis).map_or(0, |p| steps[p]);
+        let own: Vec<usize> = (0..shape.len()).map(place).collect();
+        let Some((&step, front)) = own.split_last() else { return gradient.pass_on(pass.grad.data) };
+        let add = gradient.add;
+        for_each_run(gradient.data, shape[front.len()], |index, run| {
+            let (mut rest, mut start) = (index, 0);
+            for (axis, stride) in front.iter().enumerate().rev() {
+                start += rest % shape[axis] * stride;
+                rest /= shape[axis];
+            }
+            for (i, out) in run.iter_mut().enumerate() {
+                let g = pass.grad.data[start + i * step];
+                *out = if add { *out + g } else { g };
             }
         });
     }

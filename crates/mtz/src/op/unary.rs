@@ -1,8 +1,8 @@
 //! What all operators on single numbers have in common: the output has the input's shape and every axis passes through.
 
-/// An operator without parameters that applies `$f` to each number.
+/// An operator without parameters that applies `$f` to each number and has the derivative `$df` of (x, y).
 macro_rules! unary_operator {
-    ($(#[$doc:meta])* $name:ident, $f:expr) => {
+    ($(#[$doc:meta])* $name:ident, $f:expr, $df:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name;
@@ -15,14 +15,15 @@ macro_rules! unary_operator {
                 Ok(Self)
             }
 
-            crate::op::unary::elementwise!($f);
+            crate::op::unary::elementwise!($f, $df);
         }
     };
 }
 
-/// Shape rule, forward pass and links of an operator that applies `$f` to each number.
+/// Shape rule, forward and backward pass and links of an operator that applies `$f` to each number x, giving y, with the
+/// derivative `$df` of (x, y).
 macro_rules! elementwise {
-    ($f:expr) => {
+    ($f:expr, $df:expr) => {
         fn shape(&self, inputs: &crate::op::Shapes) -> crate::error::Result<crate::tensor::Shape> {
             inputs.get(0).cloned()
         }
@@ -30,6 +31,21 @@ macro_rules! elementwise {
         fn forward(&self, inputs: &crate::op::Inputs, out: crate::tensor::ViewMut) {
             let f = $f;
             crate::kernel::map(inputs.get(0).data, out.data, |x| f(self, x));
+        }
+
+        fn backward(&self, pass: &crate::op::Pass, gradients: &mut crate::op::Gradients) {
+            let derivative = $df;
+            if let Some(gradient) = gradients.get(0) {
+                let x = pass.inputs.get(0).data;
+                crate::kernel::map3_into(
+                    x,
+                    pass.output.data,
+                    pass.grad.data,
+                    gradient.data,
+                    gradient.add,
+                    |x, y, g| g * derivative(self, x, y),
+                );
+            }
         }
 
         fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<crate::op::axes::AxisLink> {

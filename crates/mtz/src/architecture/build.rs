@@ -1,0 +1,161 @@
+//! Layer by layer, with the usual names and random weights.
+
+use super::Task;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, ValueId};
+use crate::op::{
+    Add, BatchNormalization, Conv, Div, Dropout, Flatten, Gemm, GlobalAveragePool, MaxPool, Op, Relu, Sub, Window,
+};
+use crate::random;
+use crate::tensor::{Dim, Shape, Tensor};
+
+/// A network under construction: every call adds a layer behind the last one.
+pub(super) struct Build {
+    graph: Graph,
+    last: ValueId,
+    outputs: usize,
+    seed: u64,
+    weights: u64,
+}
+
+impl Build {
+    /// The input and its normalisation.
+    pub fn new(name: &str, task: &Task, seed: u64) -> Result<Self> {
+        let mut graph = Graph::new(name);
+        let dims = [Dim::Batch(1)].into_iter().chain(task.input.iter().map(|&n| Dim::Fixed(n)));
+        let last = graph.add_input("input", Shape::new(dims.collect())?);
+        let mut build = Self { graph, last, outputs: task.outputs, seed, weights: 0 };
+        let channels = task.input.first().copied().unwrap_or(1);
+        for (name, values, op) in [("mean", &task.mean, Op::from(Sub)), ("std", &task.std, Op::from(Div))] {
+            if values.is_empty() {
+                continue;
+            }
+            let shape = match (values.len(), task.input.len()) {
+                (1, _) => vec![1],
+                (n, 3) if n == channels => vec![n, 1, 1],
+                (n, _) => return Err(Error::usage(format!("{name} has {n} numbers for {channels} channels"))),
+            };
+            let constant = build.graph.add_constant(format!("input.{name}"), Tensor::new(shape, values.clone())?)?;
+            build.add(&format!("normalise.{name}"), op, vec![Some(constant)])?;
+        }
+        Ok(build)
+    }
+
+    /// A node that reads the last value and these.
+    fn add(&mut self, name: &str, op: impl Into<Op>, more: Vec<Option<ValueId>>) -> Result<()> {
+        let inputs = [Some(self.last)].into_iter().chain(more).collect();
+        self.last = self.graph.add_node(name, op, inputs, format!("{name}.output"))?;
+        Ok(())
+    }
+
+    /// Where the network is now, to go on from later.
+    pub fn here(&self) -> ValueId {
+        self.last
+    }
+
+    /// Goes on from another value.
+    pub fn go_to(&mut self, value: ValueId) {
+        self.last = value;
+    }
+
+    /// The shape of one sample of the last value.
+    pub fn shape(&self) -> Vec<usize> {
+        self.graph[self.last].shape.dims().iter().skip(1).filter_map(|d| d.fixed()).collect()
+    }
+
+    fn channels(&self) -> usize {
+        self.shape().first().copied().unwrap_or(1)
+    }
+
+    /// Normal random weights with standard deviation √(2 / inputs) (He et al. 2015).
+    fn weight(&mut self, name: String, shape: &[usize], inputs: usize) -> Result<ValueId> {
+        self.weights += 1;
+        let seed = random::bits(self.seed, self.weights);
+        let scale = (2.0 / inputs.max(1) as f32).sqrt();
+        let count: usize = shape.iter().product();
+        let data = (0..count as u64).map(|i| scale * random::normal(seed, i)).collect();
+        self.graph.add_constant(name, Tensor::new(shape.to_vec(), data)?)
+    }
+
+    fn filled(&mut self, name: String, len: usize, value: f32) -> Result<ValueId> {
+        self.graph.add_constant(name, Tensor::new(vec![len], vec![value; len])?)
+    }
+
+    /// A square convolution; with a bias unless batch normalisation follows.
+    pub fn conv(&mut self, name: &str, outputs: usize, size: usize, stride: usize, pad: usize, bias: bool) -> Result<()> {
+        let inputs = self.channels();
+        let mut more = vec![Some(self.weight(format!("{name}.weight"), &[outputs, inputs, size, size], inputs * size * size)?)];
+        if bias {
+            more.push(Some(self.filled(format!("{name}.bias"), outputs, 0.0)?));
+        }
+        let window = Window { size, stride, dilation: 1, before: pad, after: pad };
+        self.add(name, Conv { windows: vec![window; 2], groups: 1 }, more)
+    }
+
+    /// A fully connected layer.
+    pub fn linear(&mut self, name: &str, outputs: usize) -> Result<()> {
+        let inputs = self.shape().iter().product();
+        let w = self.weight(format!("{name}.weight"), &[outputs, inputs], inputs)?;
+        let b = self.filled(format!("{name}.bias"), outputs, 0.0)?;
+        self.add(name, Gemm { transpose_b: true, ..Gemm::PLAIN }, vec![Some(w), Some(b)])
+    }
+
+    /// The last layer: one output per class.
+    pub fn head(&mut self, name: &str) -> Result<()> {
+        self.linear(name, self.outputs)
+    }
+
+    pub fn batch_norm(&mut self, name: &str) -> Result<()> {
+        let channels = self.channels();
+        let mut more = Vec::new();
+        for (part, value) in [("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)] {
+            more.push(Some(self.filled(format!("{name}.{part}"), channels, value)?));
+        }
+        self.add(name, BatchNormalization { epsilon: 1e-5, momentum: 0.9 }, more)
+    }
+
+    pub fn relu(&mut self, name: &str) -> Result<()> {
+        self.add(name, Relu, vec![])
+    }
+
+    pub fn max_pool(&mut self, name: &str, size: usize, stride: usize, pad: usize) -> Result<()> {
+        let window = Window { size, stride, dilation: 1, before: pad, after: pad };
+        self.add(name, MaxPool { windows: vec![window; 2], ceil: false }, vec![])
+    }
+
+    pub fn global_average_pool(&mut self, name: &str) -> Result<()> {
+        self.add(name, GlobalAveragePool, vec![])
+    }
+
+    pub fn flatten(&mut self, name: &str) -> Result<()> {
+        self.add(name, Flatten { axis: 1 }, vec![])
+    }
+
+    pub fn dropout(&mut self, name: &str, ratio: f32) -> Result<()> {
+        self.add(name, Dropout { ratio }, vec![])
+    }
+
+    /// The sum of the last value and another.
+    pub fn sum(&mut self, name: &str, other: ValueId) -> Result<()> {
+        self.add(name, Add, vec![Some(other)])
+    }
+
+    /// Fails unless samples are images of at least `least` × `least`.
+    pub fn need_images(&self, least: usize) -> Result<()> {
+        match self.shape().as_slice() {
+            [_, h, w] if *h >= least && *w >= least => Ok(()),
+            other => Err(Error::usage(format!("samples of {other:?} do not suit this network"))
+                .hint(format!("it takes channels × height × width, at least {least}×{least}"))),
+        }
+    }
+
+    pub fn finish(mut self) -> Result<Graph> {
+        self.graph.add_output(self.last);
+        Ok(self.graph)
+    }
+}
+
+/// `units` times `width`, at least one.
+pub(super) fn scaled(units: usize, width: f64) -> usize {
+    ((units as f64 * width).round() as usize).max(1)
+}

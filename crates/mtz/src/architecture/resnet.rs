@@ -1,0 +1,63 @@
+//! Residual networks (He et al. 2016): the small ones for 32×32 images, and ImageNet's ResNet-18.
+
+use super::build::{Build, scaled};
+use crate::error::Result;
+
+/// Convolution, norm, activation, convolution, norm; the input (projected where the size changes) is added.
+fn block(b: &mut Build, name: &str, outputs: usize, stride: usize) -> Result<()> {
+    let start = b.here();
+    let same = stride == 1 && b.shape().first() == Some(&outputs);
+    let shortcut = if same {
+        start
+    } else {
+        b.conv(&format!("{name}.shortcut"), outputs, 1, stride, 0, false)?;
+        b.batch_norm(&format!("{name}.shortcut_bn"))?;
+        let shortcut = b.here();
+        b.go_to(start);
+        shortcut
+    };
+    b.conv(&format!("{name}.conv1"), outputs, 3, stride, 1, false)?;
+    b.batch_norm(&format!("{name}.bn1"))?;
+    b.relu(&format!("{name}.relu1"))?;
+    b.conv(&format!("{name}.conv2"), outputs, 3, 1, 1, false)?;
+    b.batch_norm(&format!("{name}.bn2"))?;
+    b.sum(&format!("{name}.add"), shortcut)?;
+    b.relu(&format!("{name}.relu2"))
+}
+
+fn end(b: &mut Build) -> Result<()> {
+    b.global_average_pool("pool")?;
+    b.flatten("flatten")?;
+    b.head("fc")
+}
+
+/// Three groups of `blocks` blocks with 16, 32 and 64 channels.
+pub(super) fn cifar(b: &mut Build, width: f64, blocks: usize) -> Result<()> {
+    b.need_images(8)?;
+    b.conv("conv1", scaled(16, width), 3, 1, 1, false)?;
+    b.batch_norm("bn1")?;
+    b.relu("relu1")?;
+    for (group, channels) in (1..).zip([16, 32, 64]) {
+        for i in 0..blocks {
+            let stride = if group > 1 && i == 0 { 2 } else { 1 };
+            block(b, &format!("group{group}.{i}"), scaled(channels, width), stride)?;
+        }
+    }
+    end(b)
+}
+
+/// A 7×7 stem, then four groups of two blocks with 64 to 512 channels.
+pub(super) fn resnet_18(b: &mut Build, width: f64) -> Result<()> {
+    b.need_images(32)?;
+    b.conv("conv1", scaled(64, width), 7, 2, 3, false)?;
+    b.batch_norm("bn1")?;
+    b.relu("relu1")?;
+    b.max_pool("pool1", 3, 2, 1)?;
+    for (group, channels) in (1..).zip([64, 128, 256, 512]) {
+        for i in 0..2 {
+            let stride = if group > 1 && i == 0 { 2 } else { 1 };
+            block(b, &format!("group{group}.{i}"), scaled(channels, width), stride)?;
+        }
+    }
+    end(b)
+}
