@@ -101,6 +101,11 @@ refuse("external_length", model(gemm, inits=[external("external.bin", length=4)]
 refuse("external_negative", model(gemm, inits=[external("external.bin", offset=-1)]), "offset")
 refuse("external_folder", model(gemm, inits=[external("folder")]), "outside the model's folder")
 refuse("external_link", model(gemm, inits=[external("link.bin")]), "outside the model's folder")
+refuse("split_overflow", model([node("Split", ["x", "s"], ["y", "a", "b"], axis=1)], inits=[numpy_helper.from_array(np.array([2**63 - 1, 2**63 - 1, 6], np.int64), "s")]), "is split into")
+refuse("resize_10_mixed", model([node("Resize", ["x", "s"], ["y"])], image, inits=[numpy_helper.from_array(np.array([1, 1, 2, 0.5], np.float32), "s")], opset=10), "opset 10")
+refuse("integer_arithmetic", model([node("Div", ["a", "b"], ["c"]), node("Add", ["x", "c"], ["y"])], inits=[numpy_helper.from_array(np.array([[7], [9]], np.int64), "a"), numpy_helper.from_array(np.array([[2, 4]], np.int64), "b")]), "integers")
+many = [node("ConstantOfShape", ["s"], [f"c{i}"]) for i in range(600)]
+refuse("many_constants", model(many + relu, inits=[numpy_helper.from_array(np.array([65536], np.int64), "s")]), "too many constants")
 refuse("empty_file", b"", "no operator set")
 refuse("text_file", b"this is not a model", "not a readable ONNX file")
 refuse("no_graph", helper.make_model(helper.make_graph([], "g", [], []), opset_imports=[helper.make_opsetid("", 17)]), "no output")

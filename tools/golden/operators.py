@@ -91,6 +91,7 @@ case("Gemm", "c_scalar", [a], 13, [normal(5, 4), np.float32(0.7)])
 case("Gemm", "c_row", [a], 13, [normal(5, 4), normal(1, 4)])
 case("Gemm", "c_column", [a], 13, [normal(5, 4), normal(3, 1)], batch=False)
 case("Gemm", "c_full", [a], 13, [normal(5, 4), normal(3, 4)], batch=False)
+case("Gemm", "beta_zero", [a], 13, [normal(5, 4), np.full(4, np.inf, np.float32)], beta=0.0)
 case("Gemm", "one_row", [normal(1, 70)], 13, [normal(130, 70), normal(130)], transB=1)
 case("Gemm", "many_rows", [normal(130, 7)], 13, [normal(7, 3), normal(3)])
 case("MatMul", "matrix", [a], 13, [normal(5, 4)])
@@ -245,6 +246,7 @@ case("Split", "equal", [normal(2, 6, 4)], 9, outputs=3, axis=1)
 case("Split", "sizes", [normal(2, 6, 4)], 11, outputs=2, axis=1, split=[2, 4])
 case("Split", "input", [normal(2, 6, 4)], 13, [ints(1, 3)], outputs=2, axis=-1)
 case("Split", "number", [normal(2, 5, 4)], 18, outputs=3, axis=1, num_outputs=3)
+case("Sum", "taken_names", [y, y * 2, y], 13, nodes=[node("Sum", ["x0", "x1", "x2"], ["s"]), node("Relu", ["x0"], ["s.0"]), node("Add", ["s", "s.0"], ["y0"])])
 case("Sum", "three", [y, y * 2, normal(2, 1, 4, 5)])
 case("Neg", "number", [y])
 case("Reciprocal", "number", [np.abs(y) + 0.1])
@@ -277,6 +279,9 @@ case("Resize", "symmetric", [small], 19, [None, odd], mode="linear", coordinate_
 case("Resize", "sizes", [small], 13, [None, None, ints(1, 2, 7, 9)], mode="linear", batch=False)
 case("Resize", "sizes_axes", [small], 18, [None, None, ints(7, 9)], mode="linear", axes=[2, 3])
 case("Resize", "scales_axes", [small], 18, [None, np.array([3.0, 2.0], np.float32)], axes=[3, -2])
+for old, new in ((22, 13), (26, 32)):  # ties that depend on how size / length is rounded
+    for mode in ("half_pixel", "asymmetric"):
+        case("Resize", f"ties_{mode}_{old}_{new}", [normal(1, 1, 1, old)], 13, [None, None, ints(1, 1, 1, new)], batch=False, coordinate_transformation_mode=mode, nearest_mode="round_prefer_ceil")
 case("Resize", "computed_sizes", [small], 13, [ints(0), ints(2), ints(8, 10)], nodes=[
     node("Shape", ["x0"], ["s"]), node("Slice", ["s", "c0", "c1"], ["nc"]), node("Concat", ["nc", "c2"], ["t"], axis=0),
     node("Resize", ["x0", "", "", "t"], ["y0"], mode="linear", coordinate_transformation_mode="pytorch_half_pixel")])

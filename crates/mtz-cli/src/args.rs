@@ -26,8 +26,11 @@ pub struct Common {
     #[arg(long, short, global = true)]
     pub quiet: bool,
     /// Threads to use [default: all cores]. Results do not depend on it
-    #[arg(long, global = true, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Where random numbers begin: the same seed gives the same result
+    #[arg(long, global = true, value_name = "N", default_value = "0")]
+    pub seed: u64,
 }
 
 #[derive(Debug, Subcommand)]
@@ -54,6 +57,9 @@ pub struct Eval {
     /// An ONNX file; NAME=PATH names its task, which is the file's stem otherwise
     #[arg(value_name = "MODEL")]
     pub model: Named<PathBuf>,
+    /// The task to measure; a plain model has just one
+    #[arg(long, value_name = "TASK")]
+    pub task: Option<String>,
     #[command(flatten)]
     pub data: Data,
     /// Samples per batch
@@ -71,6 +77,9 @@ pub struct Data {
     /// images per class. A folder with a train and a test part is evaluated on the second
     #[arg(long, value_name = "PATH", required = true)]
     pub data: Vec<Named<PathBuf>>,
+    /// Test data of its own, in the same formats
+    #[arg(long, value_name = "PATH")]
+    pub test: Vec<Named<PathBuf>>,
     /// The label array of an .npz that has several
     #[arg(long, value_name = "NAME")]
     pub label: Vec<Named<String>>,
@@ -80,8 +89,8 @@ pub struct Data {
     /// Divide by, after that: one number, or one per channel
     #[arg(long, value_name = "S,S,S")]
     pub std: Vec<Named<Numbers>>,
-    /// Multiply samples by this [default: 1/255 for uint8, 1 for floats]
-    #[arg(long, value_name = "X", conflicts_with = "raw")]
+    /// Multiply samples by this [default: 1/255 for uint8, 1 for everything else]
+    #[arg(long, value_name = "X", conflicts_with = "raw", allow_hyphen_values = true)]
     pub scale: Option<f32>,
     /// Leave uint8 samples as they are, 0 to 255
     #[arg(long)]

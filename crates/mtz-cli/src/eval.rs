@@ -13,6 +13,9 @@ use std::time::Instant;
 
 pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
     let task = args.model.name();
+    if let Some(asked) = args.task.as_ref().filter(|t| **t != task) {
+        return Err(Error::usage(format!("there is no task {asked:?}")).hint(format!("the model's task is {task:?}")));
+    }
     let graph = mtz::onnx::read(&args.model.value)?.with_open_batch();
     let graph = mtz::simplify::for_inference(&graph)?;
     let (feed, part) = open(&args.data, &task, &graph)?;
@@ -50,10 +53,11 @@ fn open(args: &Data, task: &str, graph: &Graph) -> Result<(Feed, &'static str)> 
     let path = value_for("data", task, &args.data)?.ok_or_else(|| {
         Error::usage(format!("there is no data for task {task:?}")).hint("--data PATH, or --data TASK=PATH")
     })?;
-    let parts = locate(path)?;
+    let own = value_for("test", task, &args.test)?;
+    let parts = locate(own.unwrap_or(path))?;
     let part = match parts {
-        Parts::Whole(_) => "all",
-        Parts::Split { .. } => "test",
+        Parts::Whole(_) if own.is_none() => "all",
+        _ => "test",
     };
     let options = OpenOptions {
         label: value_for("label", task, &args.label)?.cloned(),

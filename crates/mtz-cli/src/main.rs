@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 /// Runs the command in a pool of `--threads` threads.
 fn run(cli: &Cli) -> mtz::error::Result<ExitCode> {
     let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(cli.common.threads.map_or(0, |n| n.get()))
+        .num_threads(cli.common.threads.map_or(0, usize::from))
         .build()
         .map_err(|e| mtz::error::Error::usage(format!("threads cannot be started: {e}")))?;
     pool.install(|| match &cli.command {

@@ -37,7 +37,10 @@ pub fn error(error: &Error, json: bool) -> ExitCode {
 pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
     if json && error.use_stderr() {
         let text = error.to_string();
-        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        // clap's message ends where it explains the usage.
+        let lines = text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:")).filter(|l| !l.is_empty());
+        let message = lines.collect::<Vec<_>>().join(" ");
+        let message = message.trim_start_matches("error: ");
         result(&json!({ "error": message, "hint": "mtz --help shows how it is used" }).to_string());
         return ExitCode::from(FAILED);
     }

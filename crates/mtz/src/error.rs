@@ -23,11 +23,15 @@ pub enum ErrorKind {
     Limit,
 }
 
-/// An error with the node it happened at and a hint for the user.
+/// An error with the node it happened at and a hint for the user. Boxed, so that results stay small.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Details>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Details {
     kind: ErrorKind,
     message: String,
+    file: Option<String>,
     node: Option<String>,
     hint: Option<String>,
     items: Vec<String>,
@@ -36,7 +40,7 @@ pub struct Error {
 impl Error {
     /// An error of the given kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), node: None, hint: None, items: Vec::new() }
+        Self(Box::new(Details { kind, message: message.into(), file: None, node: None, hint: None, items: Vec::new() }))
     }
 
     /// A file that cannot be read or written.
@@ -72,64 +76,67 @@ impl Error {
     /// Names the node, unless a more precise place is known already.
     #[must_use]
     pub fn at_node(mut self, name: &str) -> Self {
-        self.node.get_or_insert_with(|| name.to_owned());
+        self.0.node.get_or_insert_with(|| name.to_owned());
         self
     }
 
     /// Says what the user can do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.0.hint = Some(hint.into());
         self
     }
 
     /// Puts the file in front of the message.
     #[must_use]
     pub fn in_file(mut self, path: &Path) -> Self {
-        self.message = format!("{}: {}", path.display(), self.message);
+        self.0.file.get_or_insert_with(|| path.display().to_string());
         self
     }
 
     /// Adds the single offences behind the error, one line each.
     #[must_use]
     pub fn with_items(mut self, items: Vec<String>) -> Self {
-        self.items = items;
+        self.0.items = items;
         self
     }
 
     /// The family of the error.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 
-    /// What went wrong, without the node.
+    /// What went wrong, without file and node.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// The node it happened at.
     pub fn node(&self) -> Option<&str> {
-        self.node.as_deref()
+        self.0.node.as_deref()
     }
 
     /// What the user can do about it.
     pub fn hint_text(&self) -> Option<&str> {
-        self.hint.as_deref()
+        self.0.hint.as_deref()
     }
 
     /// The single offences, where there are several.
     pub fn items(&self) -> &[String] {
-        &self.items
+        &self.0.items
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(node) = &self.node {
+        if let Some(file) = &self.0.file {
+            write!(f, "{file}: ")?;
+        }
+        if let Some(node) = &self.0.node {
             write!(f, "node {node:?}: ")?;
         }
-        f.write_str(&self.message)?;
-        for item in &self.items {
+        f.write_str(&self.0.message)?;
+        for item in &self.0.items {
             write!(f, "\n  {item}")?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::op::Op;
 use crate::run::Runner;
-use crate::tensor::Tensor;
+use crate::tensor::{Dim, Tensor};
 
 /// The figures of one evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,9 +36,12 @@ impl Scores {
         for node in graph.nodes().iter().rev().filter(|n| !n.inputs.is_empty()) {
             match &node.op {
                 _ if node.output != output => {}
-                Op::Softmax(_) | Op::Sigmoid(_) => return Self::Probabilities,
+                Op::Softmax(_) | Op::Sigmoid(_) | Op::HardSigmoid(_) => return Self::Probabilities,
                 Op::LogSoftmax(_) => return Self::LogProbabilities,
-                op if op.is_view() => output = node.inputs.iter().flatten().next().copied().unwrap_or(output),
+                // These only select, reorder or limit what is there.
+                op if op.is_view() || matches!(op, Op::Clip(_) | Op::Slice(_) | Op::Gather(_) | Op::Transpose(_)) => {
+                    output = node.inputs.iter().flatten().next().copied().unwrap_or(output)
+                }
                 _ => return Self::Logits,
             }
         }
@@ -77,6 +80,7 @@ pub fn evaluate_on(
     let judge = Judge::new(graph, output, labels)?;
     let mut runner = Runner::with_taps(graph, &[output]).memory_limit(options.memory);
     let batch_size = graph.fixed_batch().unwrap_or(options.batch_size).max(1);
+    runner.check_memory(batch_size.min(samples.len().max(1)))?;
     let batches: Vec<&[usize]> = samples.chunks(batch_size).collect();
     // A fixed batch is filled up by repeating the last sample, whose copies are not counted.
     let load = |batch: &&[usize]| {
@@ -113,14 +117,16 @@ struct Judge<'l> {
 impl<'l> Judge<'l> {
     fn new(graph: &Graph, output: ValueId, labels: &'l Labels) -> Result<Self> {
         let value = &graph[output];
-        let outputs: usize = value.shape.dims().iter().skip(1).filter_map(|d| d.fixed()).product();
-        let wide = value.shape.dims().iter().skip(1).filter(|d| d.fixed() != Some(1)).count();
-        if wide > 1 {
-            return Err(Error::unsupported(format!(
-                "output {:?} is {}, not one score per class",
-                value.name, value.shape
-            )));
-        }
+        let (first, rest) = value.shape.dims().split_first().unzip();
+        let batch = graph.fixed_batch().map_or(Dim::Batch(1), Dim::Fixed);
+        let scores: Option<Vec<usize>> =
+            rest.map(|dims: &[Dim]| dims.iter().map(|d| d.fixed()).collect()).unwrap_or(None);
+        let scores = scores.filter(|s| first == Some(&batch) && s.iter().filter(|&&n| n != 1).count() <= 1);
+        let Some(outputs) = scores.map(|s| s.iter().product::<usize>()) else {
+            let (name, shape) = (&value.name, &value.shape);
+            return Err(Error::unsupported(format!("output {name:?} is {shape}, not one row of scores per sample"))
+                .hint("the output should be N×classes"));
+        };
         match labels {
             Labels::Classes(classes) => {
                 let highest = classes.iter().max().copied().unwrap_or(0) as usize;

@@ -216,11 +216,13 @@ impl Graph {
                 |input| open(&input.shape),
                 |build, node| {
                     let mut node = node.clone();
+                    // Only a first axis that is the batch in the new graph: a 1 may be something else.
                     if let Op::Reshape(reshape) = &mut node.op
-                        && let Some(Some(input)) = node.inputs.first()
+                        && let Some(Some(input)) = node.inputs.first().copied()
                         && let Some(first) = reshape.target.first_mut()
                         && *first == Some(batch)
-                        && self[*input].shape.dims().first() == Some(&Dim::Fixed(batch))
+                        && let Ok(input) = build.value(input)
+                        && build.new[input].shape.dims().first() == Some(&Dim::Batch(1))
                     {
                         *first = None;
                     }
@@ -228,7 +230,10 @@ impl Graph {
                 },
             )
             .ok()?;
-        let opened = |id: &ValueId| graph[*id].shape.dims().first() == Some(&Dim::Batch(1));
+        let opened = |id: &ValueId| match graph[*id].shape.dims() {
+            [Dim::Batch(1), rest @ ..] => rest.iter().all(|d| d.fixed().is_some()),
+            _ => false,
+        };
         graph.outputs.iter().all(opened).then_some(graph)
     }
 

@@ -1,6 +1,7 @@
 //! What is in a network: inputs, outputs, layers, parameters, cost.
 
 use crate::graph::Graph;
+use crate::op::Op;
 use crate::tensor::Shape;
 use std::collections::BTreeMap;
 
@@ -38,6 +39,13 @@ pub struct Layer {
     pub multiply_adds: u64,
 }
 
+/// Channels are the second axis; the outputs of a matrix product on tokens are the last.
+fn units(op: &Op, output: &Shape) -> usize {
+    let dims = output.dims();
+    let axis = if matches!(op, Op::MatMul(_)) { dims.last() } else { dims.get(1).or(dims.last()) };
+    axis.map_or(1, |d| d.at(1))
+}
+
 /// Lists what is in a network.
 pub fn inspect(graph: &Graph) -> Summary {
     let mut operators = BTreeMap::new();
@@ -57,7 +65,7 @@ pub fn inspect(graph: &Graph) -> Summary {
             layers.push(Layer {
                 name: node.name.clone(),
                 op: node.op.name(),
-                units: output.dims().get(1).or(output.dims().last()).map_or(1, |d| d.at(1)),
+                units: units(&node.op, output),
                 output: output.clone(),
                 parameters,
                 multiply_adds: cost,

@@ -44,6 +44,8 @@ pub mod data;
 
 pub mod evaluate;
 
+pub mod architecture;
+
 pub mod train;
 
 pub mod inspect;

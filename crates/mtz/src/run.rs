@@ -66,15 +66,18 @@ impl<'g> Runner<'g> {
         let mut peak = now;
         for (node, dead) in self.graph.nodes().iter().zip(&self.dead_after) {
             now = now.saturating_add(bytes(&node.output));
-            peak = peak.max(now);
+            let shapes: Vec<Vec<usize>> =
+                node.inputs.iter().flatten().map(|id| self.graph[*id].shape.at(batch)).collect();
+            let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+            let scratch = node.op.scratch(&shapes, &self.graph[node.output].shape.at(batch));
+            peak = peak.max(now.saturating_add(scratch));
             now = dead.iter().fold(now, |now, id| now.saturating_sub(bytes(id)));
         }
         peak
     }
 
-    /// Computes the wanted values for one batch.
-    pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let batch = self.check(inputs)?;
+    /// Refuses a batch size whose values would not fit into the memory allowed.
+    pub fn check_memory(&self, batch: usize) -> Result<()> {
         let needed = self.peak_bytes(batch);
         if needed > self.memory {
             return Err(Error::limit(format!(
@@ -84,6 +87,13 @@ impl<'g> Runner<'g> {
             ))
             .hint("use a smaller --batch-size, or allow more with --memory"));
         }
+        Ok(())
+    }
+
+    /// Computes the wanted values for one batch.
+    pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let batch = self.check(inputs)?;
+        self.check_memory(batch)?;
         let mut values: Vec<Option<Tensor>> = self.graph.values().iter().map(|v| v.constant.clone()).collect();
         for (id, tensor) in self.graph.inputs().iter().zip(inputs) {
             values[id.index()] = Some(tensor.clone());

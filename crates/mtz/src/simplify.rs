@@ -6,8 +6,8 @@ use crate::op::{Conv, Gemm, Inputs, Op};
 use crate::tensor::{Shape, Tensor, View, ViewMut};
 use std::collections::HashMap;
 
-/// A folded constant may be this large; beyond, it is cheaper to compute it each time than to store it.
-const MAX_FOLDED: usize = 1 << 24;
+/// Folded constants may have so many elements in all (256 MiB); beyond, they are computed each time.
+const MAX_FOLDED: usize = 1 << 26;
 
 /// Everything that helps inference.
 pub fn for_inference(graph: &Graph) -> Result<Graph> {
@@ -37,13 +37,15 @@ pub fn remove_identities(graph: &Graph) -> Result<Graph> {
 
 /// Computes nodes that read only weights.
 pub fn fold_constants(graph: &Graph) -> Result<Graph> {
+    let mut room = MAX_FOLDED;
     let folded = graph.rebuild(shape, |build, node| {
         let inputs = build.inputs(node)?;
         let constants: Option<Vec<Option<Tensor>>> =
             inputs.iter().map(|id| id.map_or(Some(None), |id| build.new[id].constant.clone().map(Some))).collect();
         match constants {
-            Some(constants) if graph[node.output].shape.elements(1) <= MAX_FOLDED => {
+            Some(constants) if graph[node.output].shape.elements(1) <= room => {
                 let shape = graph[node.output].shape.at(1);
+                room -= shape.iter().product::<usize>();
                 let views: Vec<Option<View>> = constants.iter().map(|t| t.as_ref().map(Tensor::view)).collect();
                 let mut data = vec![0.0; shape.iter().product()];
                 node.op.forward(&Inputs(&views), ViewMut { shape: &shape, data: &mut data });
@@ -107,7 +109,10 @@ fn foldable<'g>(graph: &Graph, found: &Producers<'g>, node: &Node) -> Option<(&'
     let weights = layer.inputs.iter().skip(1).flatten().all(|id| graph[*id].constant.is_some());
     // A Gemm whose C is one number, or one row per sample, has no bias per output to fold into.
     let plain_bias = match (&layer.op, layer.inputs.get(2)) {
-        (Op::Gemm(_), Some(Some(c))) => graph[*c].shape.elements(1) == affine.len(),
+        (Op::Gemm(_), Some(Some(c))) => match graph[*c].shape.at(1).split_last() {
+            Some((&last, others)) => last == affine.len() && others.iter().all(|&n| n == 1),
+            None => false,
+        },
         _ => true,
     };
     let layer_op = matches!(layer.op, Op::Conv(_) | Op::Gemm(_));

@@ -57,7 +57,7 @@ impl Build {
 /// Applies a pass, checks that outputs and their names stay, and returns the operators left.
 fn check(graph: &Graph, pass: fn(&Graph) -> mtz::error::Result<Graph>) -> Vec<&'static str> {
     let simple = pass(graph).unwrap();
-    let input = tensor(&graph[graph.inputs()[0]].shape.at(3), 99);
+    let input = tensor(&graph[graph.inputs()[0]].shape.at(3), 99); // 3 samples, unless the graph fixes their number
     let before = Runner::new(graph).run(std::slice::from_ref(&input)).unwrap();
     let after = Runner::new(&simple).run(&[input]).unwrap();
     for (a, b) in before.iter().zip(&after) {
@@ -209,4 +209,36 @@ fn batch_norm_stays_where_folding_would_change_something_else() {
     let g = b.node(Gemm::PLAIN, &[x, w, c]);
     let y = b.norm(g, 5);
     assert_eq!(check(&b.output(y), simplify::fold_batch_normalization), ["Gemm", "BatchNormalization"]);
+    // A column is one number per sample, even if there are as many samples as outputs.
+    let mut graph = Graph::new("column");
+    let x = graph.add_input("x", Shape::fixed(&[4, 5]).unwrap());
+    let mut b = Build(graph, 0);
+    let (w, c) = (b.weight(&[5, 4]), b.weight(&[4, 1]));
+    let g = b.node(Gemm::PLAIN, &[x, w, c]);
+    let y = b.norm(g, 4);
+    assert_eq!(check(&b.output(y), simplify::fold_batch_normalization), ["Gemm", "BatchNormalization"]);
+}
+
+/// Opening the batch is only allowed where each sample stays alone.
+#[test]
+fn a_batch_that_is_moved_or_mixed_stays_fixed() {
+    let fixed = |shape: &[usize]| {
+        let mut graph = Graph::new("fixed");
+        let x = graph.add_input("x", Shape::fixed(shape).unwrap());
+        (Build(graph, 0), x)
+    };
+    // Sequence first: the 1 that Reshape sees at the front is not the batch.
+    let (mut b, x) = fixed(&[1, 3, 4]);
+    let t = b.node(Transpose { permutation: vec![1, 0, 2] }, &[x]);
+    let u = b.node(Unsqueeze { axes: vec![0] }, &[t]);
+    let y = b.node(Reshape { target: vec![Some(1), Some(12)] }, &[u]);
+    assert_eq!(b.output(y).with_open_batch().fixed_batch(), Some(1));
+    // x xᵀ has two batch axes.
+    let (mut b, x) = fixed(&[1, 4]);
+    let y = b.node(Gemm { transpose_b: true, ..Gemm::PLAIN }, &[x, x]);
+    assert_eq!(b.output(y).with_open_batch().fixed_batch(), Some(1));
+    // And one that can be opened, for contrast.
+    let (mut b, x) = fixed(&[1, 3, 4]);
+    let y = b.node(Reshape { target: vec![Some(1), Some(12)] }, &[x]);
+    assert_eq!(b.output(y).with_open_batch().fixed_batch(), None);
 }

@@ -82,9 +82,18 @@ impl Build {
     }
 
     /// A square convolution; with a bias unless batch normalisation follows.
-    pub fn conv(&mut self, name: &str, outputs: usize, size: usize, stride: usize, pad: usize, bias: bool) -> Result<()> {
+    pub fn conv(
+        &mut self,
+        name: &str,
+        outputs: usize,
+        size: usize,
+        stride: usize,
+        pad: usize,
+        bias: bool,
+    ) -> Result<()> {
         let inputs = self.channels();
-        let mut more = vec![Some(self.weight(format!("{name}.weight"), &[outputs, inputs, size, size], inputs * size * size)?)];
+        let mut more =
+            vec![Some(self.weight(format!("{name}.weight"), &[outputs, inputs, size, size], inputs * size * size)?)];
         if bias {
             more.push(Some(self.filled(format!("{name}.bias"), outputs, 0.0)?));
         }

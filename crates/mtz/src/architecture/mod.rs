@@ -40,7 +40,11 @@ pub const ALL: &[Architecture] = &[
     Architecture { name: "vgg-11", about: "8 convolutions, fc6 and fc7", build: |b, w| vgg::vgg(b, w, &vgg::VGG_11) },
     Architecture { name: "vgg-16", about: "13 convolutions, fc6 and fc7", build: |b, w| vgg::vgg(b, w, &vgg::VGG_16) },
     Architecture { name: "resnet-20", about: "3 groups of 3 blocks", build: |b, w| resnet::cifar(b, w, 3) },
-    Architecture { name: "resnet-28", about: "3 groups of 4 blocks, twice as wide", build: |b, w| resnet::cifar(b, 2.0 * w, 4) },
+    Architecture {
+        name: "resnet-28",
+        about: "3 groups of 4 blocks, twice as wide",
+        build: |b, w| resnet::cifar(b, 2.0 * w, 4),
+    },
     Architecture { name: "resnet-32", about: "3 groups of 5 blocks", build: |b, w| resnet::cifar(b, w, 5) },
     Architecture { name: "resnet-56", about: "3 groups of 9 blocks", build: |b, w| resnet::cifar(b, w, 9) },
     Architecture { name: "resnet-18", about: "ImageNet's: 4 groups of 2 blocks", build: resnet::resnet_18 },

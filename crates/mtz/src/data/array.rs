@@ -128,10 +128,16 @@ impl Array {
     /// All numbers in row-major order.
     pub fn numbers(&self) -> Result<Vec<f64>> {
         let mut all = Vec::new();
-        let mut bytes = vec![0; self.records.size()];
-        for i in 0..self.records.count() {
-            self.records.read(i, &mut bytes)?;
-            self.element.for_each(bytes.get(self.skip..).unwrap_or_default(), |x| all.push(x));
+        let size = self.records.size();
+        // Many small records at a time.
+        let block = (1usize << 20).checked_div(size).unwrap_or(1).max(1);
+        for start in (0..self.records.count()).step_by(block) {
+            let count = block.min(self.records.count() - start);
+            let mut bytes = vec![0; size.saturating_mul(count)];
+            self.records.read_several(start, &mut bytes)?;
+            for record in bytes.chunks(size.max(1)) {
+                self.element.for_each(record.get(self.skip..).unwrap_or_default(), |x| all.push(x));
+            }
         }
         Ok(all)
     }
@@ -147,7 +153,7 @@ impl Samples for Array {
     }
 
     fn is_bytes(&self) -> bool {
-        !self.element.is_float()
+        self.element == Element::U8
     }
 
     fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {

@@ -102,10 +102,22 @@ impl Samples for Images {
     }
 }
 
+/// Brightness by ITU-R 601, as Pillow and torchvision compute it: (299 R + 587 G + 114 B) / 1000, in 16 bits.
+fn grey(image: &DynamicImage) -> Vec<u8> {
+    if !image.color().has_color() {
+        return image.to_luma8().into_raw();
+    }
+    let brightness = |&[r, g, b]: &[u8; 3]| {
+        let sum = 19595 * u32::from(r) + 38470 * u32::from(g) + 7471 * u32::from(b) + 0x8000;
+        u8::try_from(sum >> 16).unwrap_or(u8::MAX)
+    };
+    image.to_rgb8().into_raw().as_chunks::<3>().0.iter().map(brightness).collect()
+}
+
 /// The pixels as separate planes of grey or of red, green and blue.
 fn planes(image: &DynamicImage, channels: usize, out: &mut [f32]) -> Option<()> {
     let pixels = match channels {
-        1 => image.to_luma8().into_raw(),
+        1 => grey(image),
         3 => image.to_rgb8().into_raw(),
         _ => return None,
     };

@@ -4,7 +4,7 @@
 
 use super::array::{Array, Element};
 use super::records::Records;
-use super::{Dataset, Labels};
+use super::{Dataset, Labels, Samples};
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -54,8 +54,15 @@ impl Archive {
             Some((&count, shape)) => (count, shape.to_vec()),
             None => (1, vec![]),
         };
+        if header.shape.contains(&0) {
+            return Err(damaged(&format_args!("it is empty: its shape is {:?}", header.shape)));
+        }
         let size = shape.iter().try_fold(header.element.size(), |n, &d| n.checked_mul(d));
-        let size = size.ok_or_else(|| damaged(&"impossible shape"))?;
+        let total = size.and_then(|size| u64::try_from(size.checked_mul(count)?).ok()?.checked_add(header.len));
+        let Some(size) = size.filter(|_| total == Some(entry.size())) else {
+            let shape = &header.shape;
+            return Err(damaged(&format_args!("{} bytes do not hold an array of shape {shape:?}", entry.size())));
+        };
         let stored = entry.compression() == CompressionMethod::Stored && !entry.encrypted();
         let records = match entry.data_start().filter(|_| stored) {
             Some(start) => Records::in_file(&path, start.saturating_add(header.len), size, count)?,
@@ -145,6 +152,17 @@ pub(super) fn open(path: &Path, label: Option<&str>) -> Result<Dataset> {
                 .hint(format!("choose one: --label {}", others.first().map_or("NAME", String::as_str))));
         }
     };
-    let labels = name.map(|n| Labels::from_array(&archive.array(&n)?).map_err(|e| e.in_file(path))).transpose()?;
+    let labels = match name {
+        Some(name) => {
+            let array = archive.array(&name)?;
+            // Before they are read: a hostile file may have billions.
+            if array.len() != samples.len() {
+                let (x, y) = (samples.len(), array.len());
+                return Err(Error::data(format!("{}: {x} samples but {y} labels in {name:?}", path.display())));
+            }
+            Some(Labels::from_array(&array).map_err(|e| e.in_file(path))?)
+        }
+        None => None,
+    };
     Ok(Dataset { samples: Box::new(samples), labels })
 }

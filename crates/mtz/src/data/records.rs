@@ -78,14 +78,20 @@ impl Records {
 
     /// Reads record `index` into `out`, which is as long as a record.
     pub fn read(&self, index: usize, out: &mut [u8]) -> Result<()> {
+        self.read_several(index, out)
+    }
+
+    /// Reads the records from `index` on into `out`, which is as long as some records.
+    pub fn read_several(&self, index: usize, out: &mut [u8]) -> Result<()> {
         let missing = || Error::data(format!("{}: there is no sample {index}", self.path.display()));
-        if index >= self.count || out.len() != self.size {
+        let records = out.len().checked_div(self.size).filter(|n| n.checked_mul(self.size) == Some(out.len()));
+        if records.and_then(|n| n.checked_add(index)).is_none_or(|end| end > self.count) {
             return Err(missing());
         }
         let start = total(self.size, index).and_then(|n| n.checked_add(self.offset)).ok_or_else(missing)?;
         match &self.source {
             Source::Memory(bytes) => {
-                let from = usize::try_from(start).ok().and_then(|s| bytes.get(s..)?.get(..self.size));
+                let from = usize::try_from(start).ok().and_then(|s| bytes.get(s..)?.get(..out.len()));
                 out.copy_from_slice(from.ok_or_else(missing)?);
             }
             Source::File(file) => {

@@ -87,7 +87,10 @@ fn split(node: &RawNode, inputs: &[Input]) -> Result<Vec<RawNode>> {
             }
         },
     };
-    if sizes.len() != node.outputs.len() || sizes.iter().any(|&n| n < 1) || sizes.iter().sum::<i64>() != len {
+    if sizes.len() != node.outputs.len()
+        || sizes.iter().any(|&n| n < 1)
+        || sizes.iter().try_fold(0i64, |sum, n| sum.checked_add(*n)) != Some(len)
+    {
         return Err(Error::model(format!("axis {axis} of {x} is split into {sizes:?}")));
     }
     let mut start = 0;

@@ -26,6 +26,9 @@ pub const NEWEST_OPSET: i64 = 28;
 /// A protobuf file cannot be larger.
 const MAX_FILE: u64 = 2 << 30;
 
+/// Elements of all integer and computed constants together (256 MiB).
+const MAX_COMPUTED: usize = 1 << 24;
+
 /// Float constants up to this size may become parameters of an operator (limits, scales, widths).
 const MAX_PARAMETER: usize = 1024;
 
@@ -60,6 +63,8 @@ pub fn read_bytes(bytes: Bytes, folder: Option<&Path>) -> Result<Graph> {
         graph: Graph::new(proto.name.clone()),
         names: HashMap::new(),
         used: used_names(proto),
+        taken: written_names(proto),
+        computed: 0,
         opset,
         tensors: TensorReader::new(folder),
         offences: Vec::new(),
@@ -92,6 +97,13 @@ fn used_names(proto: &GraphProto) -> HashSet<String> {
     inputs.chain(proto.output.iter().map(|o| &o.name)).cloned().collect()
 }
 
+/// All names somebody writes.
+fn written_names(proto: &GraphProto) -> HashSet<String> {
+    let outputs = proto.node.iter().flat_map(|n| &n.output);
+    let others = proto.initializer.iter().map(|t| &t.name).chain(proto.input.iter().map(|i| &i.name));
+    outputs.chain(others).cloned().collect()
+}
+
 /// What a name stands for.
 #[derive(Clone)]
 enum Operand {
@@ -105,6 +117,10 @@ struct Reader {
     graph: Graph,
     names: HashMap<String, Operand>,
     used: HashSet<String>,
+    /// Names the file uses, which rewritten nodes must not take.
+    taken: HashSet<String>,
+    /// Elements of constants computed so far.
+    computed: usize,
     opset: i64,
     tensors: TensorReader,
     /// What is not supported, a line each.
@@ -115,6 +131,12 @@ struct Reader {
 
 impl Reader {
     fn define(&mut self, name: &str, operand: Operand) -> Result<()> {
+        if let Operand::Static(value) = &operand {
+            self.computed = self.computed.saturating_add(value.elements.len());
+            if self.computed > MAX_COMPUTED {
+                return Err(Error::limit("the model computes too many constants while it is read"));
+            }
+        }
         if self.names.insert(name.to_owned(), operand).is_some() {
             return Err(Error::model(format!("value {name:?} is written twice")));
         }
@@ -213,13 +235,39 @@ impl Reader {
             return self.define(&output, constant);
         }
         let specs = self.specs(&raw)?;
-        for node in lower(raw, &specs)? {
+        for node in self.with_free_names(lower(raw, &specs)?, &node.output) {
             match (self.known_now(&node, None)?, node.outputs.first()) {
                 (Some(constant), Some(output)) => self.define(output, constant)?,
                 _ => self.emit(node)?,
             }
         }
         Ok(())
+    }
+
+    /// Gives the values between rewritten nodes names that the file does not use.
+    fn with_free_names(&mut self, mut nodes: Vec<RawNode>, outputs: &[String]) -> Vec<RawNode> {
+        for i in 0..nodes.len() {
+            let Some(old) = nodes.get(i).and_then(|n| n.outputs.first()).filter(|o| !outputs.contains(o)).cloned()
+            else {
+                continue;
+            };
+            let mut new = old.clone();
+            while !self.taken.insert(new.clone()) {
+                new.push('_');
+            }
+            for node in &mut nodes {
+                node.outputs.iter_mut().filter(|o| **o == old).for_each(|o| o.clone_from(&new));
+                for input in &mut node.inputs {
+                    if let RawInput::Value(name) = input
+                        && *name == old
+                        && new != old
+                    {
+                        name.clone_from(&new);
+                    }
+                }
+            }
+        }
+        nodes
     }
 
     /// `CastLike` is a `Cast` to the type of its second input.
@@ -257,6 +305,7 @@ impl Reader {
                         Ok(known(vec![x.len()], &elements, true))
                     }
                     (None, Some(Attribute::Float(x))) => Ok(Operand::Weight(Tensor::scalar(*x))),
+                    (None, Some(Attribute::Floats(x))) if x.is_empty() => Ok(known(vec![0], &[], false)),
                     (None, Some(Attribute::Floats(x))) => Tensor::new(vec![x.len()], x.clone()).map(Operand::Weight),
                     _ => Err(Error::unsupported("a constant of this type")),
                 }
@@ -331,7 +380,10 @@ impl Reader {
             inputs.push(match input {
                 RawInput::Value(name) if is_tensor => Some(self.tensor(name)?),
                 RawInput::Constant(value) if is_tensor => {
-                    let name = format!("{}.constant", node.name);
+                    let mut name = format!("{}.constant", node.name);
+                    while !self.taken.insert(name.clone()) {
+                        name.push('_');
+                    }
                     self.define(&name, Operand::Static(value.clone()))?;
                     Some(self.tensor(&name)?)
                 }
@@ -353,6 +405,9 @@ impl Reader {
         let tensor = match self.names.get(name) {
             Some(Operand::Value(id)) => return Ok(*id),
             Some(Operand::Weight(tensor)) => tensor.clone(),
+            Some(Operand::Static(value)) if value.integer => {
+                return Err(Error::unsupported(format!("it computes with integers ({name:?})")));
+            }
             Some(Operand::Static(value)) => {
                 let numbers = value.numbers().filter(|n| !n.is_empty());
                 let numbers =

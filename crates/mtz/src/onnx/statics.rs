@@ -1,7 +1,9 @@
 //! Arithmetic on shapes. Exporters compute the target of a Reshape from `Shape`, `Gather`, `Concat` and the like; since
 //! every size but the batch is known when a file is read, so are these values, with the batch size as a symbol.
 
-use crate::op::node::{Attribute, Scalar, Static, to_integer};
+use super::proto::data_type;
+use super::tensors::is_integer;
+use crate::op::node::{Attribute, Scalar, Static, to_f32, to_integer};
 use crate::tensor::{Dim, Shape, normalize_axis};
 
 /// Shapes have a handful of elements; nothing computed from them is much larger.
@@ -52,17 +54,9 @@ pub(super) fn evaluate(op: &str, attributes: &[(String, Attribute)], inputs: &[O
     let value = match op {
         "Identity" => x.clone(),
         "Cast" => {
-            let to_integer = i32::try_from(int("to")?).is_ok_and(super::tensors::is_integer);
-            let truncate = |e: &Scalar| match *e {
-                Scalar::Number(n) if to_integer => Some(Scalar::Number(n.trunc())),
-                Scalar::Batch(k) if to_integer && k.fract() != 0.0 => None,
-                other => Some(other),
-            };
-            Static {
-                elements: x.elements.iter().map(truncate).collect::<Option<_>>()?,
-                integer: to_integer,
-                ..x.clone()
-            }
+            let to = i32::try_from(int("to")?).ok()?;
+            let elements = x.elements.iter().map(|e| cast(*e, to)).collect::<Option<_>>()?;
+            Static { elements, integer: is_integer(to), ..x.clone() }
         }
         "Floor" | "Ceil" | "Neg" => {
             let apply = |e: &Scalar| match (op, *e) {
@@ -96,7 +90,8 @@ pub(super) fn evaluate(op: &str, attributes: &[(String, Attribute)], inputs: &[O
                     shape.insert(axis, 1);
                 }
             }
-            (shape.iter().product::<usize>() == x.elements.len()).then(|| Static { shape, ..x.clone() })?
+            let count = shape.iter().try_fold(1usize, |p, &n| p.checked_mul(n))?;
+            (count == x.elements.len()).then(|| Static { shape, ..x.clone() })?
         }
         "Reshape" => {
             let target = integers(1)?;
@@ -130,8 +125,17 @@ pub(super) fn evaluate(op: &str, attributes: &[(String, Attribute)], inputs: &[O
             let starts = ints("starts").or_else(|| integers(1))?;
             let ends = ints("ends").or_else(|| integers(2))?;
             let axes = ints("axes").or_else(|| integers(3));
+            // An input that is there but depends on the batch is not the same as none.
+            if input(3).is_some() != (axes.is_some() && ints("axes").is_none())
+                || input(4).is_some() != integers(4).is_some()
+            {
+                return None;
+            }
             let axes = axes.unwrap_or_else(|| (0..).take(starts.len()).collect());
             let steps = integers(4).unwrap_or_else(|| vec![1; starts.len()]);
+            if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+                return None;
+            }
             let (mut shape, mut strides, mut offset) = (x.shape.clone(), strides(&x.shape)?, 0i64);
             for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
                 let axis = normalize_axis(*axis, shape.len()).ok()?;
@@ -159,11 +163,16 @@ pub(super) fn evaluate(op: &str, attributes: &[(String, Attribute)], inputs: &[O
             let own = strides(&x.shape)?;
             let shape: Vec<usize> = order.iter().map(|&a| x.shape.get(a).copied()).collect::<Option<_>>()?;
             let steps: Vec<i64> = order.iter().map(|&a| own.get(a).copied()).collect::<Option<_>>()?;
-            let whole = shape.iter().product::<usize>() == x.elements.len();
-            whole.then_some(())?;
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            sorted.into_iter().eq(0..x.shape.len()).then_some(())?;
             Static { elements: strided(&x.elements, &shape, &steps, 0)?, shape, integer: x.integer }
         }
         "ReduceProd" => {
+            // All axes, or the only one.
+            if x.shape.len() > 1 && (ints("axes").is_some() || input(1).is_some()) {
+                return None;
+            }
             let product = x.elements.iter().try_fold(Scalar::Number(1.0), |p, &e| combine("Mul", p, e, false))?;
             let keep = int("keepdims").unwrap_or(1) != 0;
             Static {
@@ -199,26 +208,67 @@ pub(super) fn evaluate(op: &str, attributes: &[(String, Attribute)], inputs: &[O
                     Scalar::Batch(_) => None,
                 }
             };
-            let largest = [x, yes, no].into_iter().max_by_key(|s| (s.elements.len(), s.shape.len()))?;
+            let mut largest = x.clone();
+            for other in [yes, no] {
+                let shape = common_shape(&largest, other)?;
+                let bigger = if other.elements.len() > largest.elements.len() { other.clone() } else { largest };
+                largest = Static { shape, ..bigger };
+            }
             let elements = (0..largest.elements.len()).map(choose).collect::<Option<_>>()?;
             Static { shape: largest.shape.clone(), elements, integer: yes.integer }
         }
         "Add" | "Sub" | "Mul" | "Div" | "Mod" | "Min" | "Max" | "Equal" => {
             let y = input(1).filter(|_| inputs.len() == 2)?;
-            let (a, b) = (x.elements.len(), y.elements.len());
-            // One side is a single element, or both have the same shape.
-            if a != 1 && b != 1 && x.shape != y.shape {
+            if attributes.iter().any(|(name, value)| name == "fmod" && *value != Attribute::Int(0)) {
                 return None;
             }
+            let shape = common_shape(x, y)?;
+            let count = x.elements.len().max(y.elements.len());
             let integer = x.integer && y.integer;
             let at = |s: &Static, i: usize| s.elements.get(if s.elements.len() == 1 { 0 } else { i }).copied();
-            let elements = (0..a.max(b)).map(|i| combine(op, at(x, i)?, at(y, i)?, integer)).collect::<Option<_>>()?;
-            let shape = if (a, x.shape.len()) >= (b, y.shape.len()) { &x.shape } else { &y.shape };
-            Static { shape: shape.clone(), elements, integer: integer || op == "Equal" }
+            let elements = (0..count).map(|i| combine(op, at(x, i)?, at(y, i)?, integer)).collect::<Option<_>>()?;
+            Static { shape, elements, integer: integer || op == "Equal" }
         }
         _ => return None,
     };
     (value.elements.len() <= MAX_COMPUTED).then_some(value)
+}
+
+/// A scalar as another type; `None` where the result would not be the same number (an overflow, say).
+fn cast(value: Scalar, to: i32) -> Option<Scalar> {
+    let number = match value {
+        // The batch size itself has no fraction and fits everything but truth values and small integers.
+        Scalar::Batch(k) => {
+            let wide = [data_type::INT64, data_type::INT32, data_type::FLOAT, data_type::DOUBLE].contains(&to);
+            return (wide && (k.fract() == 0.0 || !is_integer(to))).then_some(value);
+        }
+        Scalar::Number(n) => n,
+    };
+    let whole = number.trunc();
+    Some(Scalar::Number(match to {
+        data_type::DOUBLE => number,
+        data_type::FLOAT => f64::from(to_f32(number)),
+        data_type::FLOAT16 => half::f16::from_f64(number).to_f64(),
+        data_type::BFLOAT16 => half::bf16::from_f64(number).to_f64(),
+        data_type::BOOL => f64::from(u8::from(number != 0.0)),
+        data_type::INT64 if !number.is_nan() => whole,
+        data_type::INT32 if (-2_147_483_648.0..2_147_483_648.0).contains(&whole) => whole,
+        data_type::UINT8 if (0.0..256.0).contains(&whole) => whole,
+        _ => return None,
+    }))
+}
+
+/// The shape of two operands of which one is a single element, or which are equal.
+fn common_shape(x: &Static, y: &Static) -> Option<Vec<usize>> {
+    let (large, small) = if x.elements.len() >= y.elements.len() { (x, y) } else { (y, x) };
+    if x.shape == y.shape {
+        return Some(x.shape.clone());
+    }
+    if small.elements.len() != 1 {
+        return None;
+    }
+    let missing = small.shape.len().saturating_sub(large.shape.len());
+    Some(std::iter::repeat_n(1, missing).chain(large.shape.iter().copied()).collect())
 }
 
 /// The distance between neighbours along each axis of a row-major tensor.
@@ -264,7 +314,7 @@ fn combine(op: &str, a: Scalar, b: Scalar, integer: bool) -> Option<Scalar> {
         ("Div", Number(a), Number(b)) => Number(divide(a, b)?),
         ("Div", Batch(a), Number(b)) if !integer || (a / b).fract() == 0.0 => Batch(divide(a, b)?),
         ("Div", Batch(a), Batch(b)) if !integer || (a / b).fract() == 0.0 => Number(divide(a, b)?),
-        ("Mod", Number(a), Number(b)) if b != 0.0 => Number(a.rem_euclid(b)),
+        ("Mod", Number(a), Number(b)) if b != 0.0 && integer => Number(a - b * (a / b).floor()),
         ("Min", Number(a), Number(b)) => Number(a.min(b)),
         ("Max", Number(a), Number(b)) => Number(a.max(b)),
         ("Equal", Number(a), Number(b)) => Number(f64::from(a == b)),
@@ -318,6 +368,33 @@ mod tests {
         let columns = evaluate("Transpose", &[("perm".into(), Attribute::Ints(vec![1, 0]))], &[turned]);
         let flat = evaluate("Reshape", &[], &[columns, ints(&[-1.])]);
         assert_eq!(flat, ints(&[0., 0., 0., 1., 0., 0., 3., 2.]));
+    }
+
+    #[test]
+    fn arithmetic_is_onnxs() {
+        let shaped = |values: &[f64], shape: &[usize]| ints(values).map(|s| Static { shape: shape.to_vec(), ..s });
+        let to = |t: i32| [("to".to_owned(), Attribute::Int(t.into()))];
+        // The remainder has the divisor's sign; with fmod it would have the dividend's.
+        assert_eq!(evaluate("Mod", &[], &[ints(&[7., -7.]), ints(&[-2.])]), ints(&[-1., -1.]));
+        assert_eq!(evaluate("Mod", &[("fmod".into(), Attribute::Int(1))], &[ints(&[7.]), ints(&[2.])]), None);
+        assert_eq!(evaluate("Cast", &to(data_type::BOOL), &[ints(&[5., 0., -3.])]), ints(&[1., 0., 1.]));
+        assert_eq!(evaluate("Cast", &to(data_type::UINT8), &[ints(&[300.])]), None);
+        let half = evaluate("Cast", &to(data_type::FLOAT16), &[ints(&[70000.])]).unwrap();
+        assert_eq!(half.elements, [Scalar::Number(f64::INFINITY)]);
+        // One element takes any shape, with all its axes; other shapes are left alone.
+        assert_eq!(
+            evaluate("Mul", &[], &[shaped(&[2.], &[1, 1]), ints(&[3., 4., 5.])]),
+            shaped(&[6., 8., 10.], &[1, 3])
+        );
+        assert_eq!(evaluate("Div", &[], &[shaped(&[7., 9.], &[2, 1]), shaped(&[2., 4.], &[1, 2])]), None);
+        assert_eq!(
+            evaluate("Where", &[], &[shaped(&[1., 0.], &[2, 1]), shaped(&[1., 2.], &[1, 2]), ints(&[0.])]),
+            None
+        );
+        let axes = [("axes".to_owned(), Attribute::Ints(vec![0]))];
+        assert_eq!(evaluate("ReduceProd", &axes, &[shaped(&[1., 2., 3., 4.], &[2, 2])]), None);
+        let twice = [("perm".to_owned(), Attribute::Ints(vec![0, 0]))];
+        assert_eq!(evaluate("Transpose", &twice, &[shaped(&[1., 2., 3., 4.], &[2, 2])]), None);
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Operator for Gemm {
         };
         let a = matrix(inputs.get(0), self.transpose_a);
         let b = matrix(inputs.get(1), self.transpose_b);
-        match inputs.optional(2) {
+        match inputs.optional(2).filter(|_| self.beta != 0.0) {
             Some(c) => {
                 // The product is added onto β C, repeated to the shape of the output.
                 let zero = View { shape: &[], data: &[0.0] };

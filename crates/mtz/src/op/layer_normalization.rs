@@ -44,7 +44,7 @@ impl Operator for LayerNormalization {
             if let Some(parameter) = inputs.optional(i)
                 && x.dims().get(self.axis..) != Some(parameter.dims())
             {
-                return Err(Error::model(format!("input {i} is {parameter}, the input {x}, axis {}", self.axis)));
+                return Err(Error::unsupported(format!("input {i} is {parameter}, the input {x}, axis {}", self.axis)));
             }
         }
         Ok(x.clone())

@@ -41,6 +41,10 @@ pub trait Operator: Clone + std::fmt::Debug + PartialEq {
     }
     /// Computes the gradients of the inputs that are asked for from the gradient of the output.
     fn backward(&self, pass: &Pass, gradients: &mut Gradients);
+    /// Bytes the forward pass takes beside its output, where they grow with the shapes.
+    fn scratch(&self, _inputs: &[&[usize]], _output: &[usize]) -> u64 {
+        0
+    }
     /// Whether the output is the input's numbers unchanged, so that nothing needs to be computed or copied.
     fn is_view(&self) -> bool {
         false
@@ -215,6 +219,11 @@ macro_rules! operators {
             /// Computes the gradients of the inputs from that of the output.
             pub fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
                 match self { $(Self::$name(op) => op.backward(pass, gradients),)* }
+            }
+
+            /// Bytes the forward pass takes beside its output.
+            pub fn scratch(&self, inputs: &[&[usize]], output: &[usize]) -> u64 {
+                match self { $(Self::$name(op) => op.scratch(inputs, output),)* }
             }
 
             /// Whether the output is the input's numbers unchanged.

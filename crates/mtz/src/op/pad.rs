@@ -110,6 +110,11 @@ impl Operator for Pad {
         });
     }
 
+    fn scratch(&self, _inputs: &[&[usize]], output: &[usize]) -> u64 {
+        // A table of positions per axis.
+        output.iter().map(|&n| 16 * n as u64).sum()
+    }
+
     fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
         let Some(gradient) = gradients.get(0) else { return };
         gradient.start();

@@ -83,6 +83,12 @@ impl Operator for ReduceMean {
         });
     }
 
+    fn scratch(&self, inputs: &[&[usize]], _output: &[usize]) -> u64 {
+        // The table of positions, where the axes are not the last ones.
+        let shape = inputs.first().copied().unwrap_or_default();
+        self.axes.iter().filter_map(|&a| shape.get(a)).fold(8, |n, &d| n.saturating_mul(d as u64))
+    }
+
     fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
         let Some(gradient) = gradients.get(0) else { return };
         let shape = pass.inputs.get(0).shape;

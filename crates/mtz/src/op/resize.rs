@@ -1,7 +1,7 @@
 //! `Resize`: nearest or linear interpolation, axis after axis (both are separable).
 
 use super::axes::{AxisLink, through};
-use super::node::{ConstantForm, NodeForm, NodeSpec, Scalar, to_f32};
+use super::node::{ConstantForm, NodeForm, NodeSpec, Scalar, from_size, to_f32};
 use super::{BASE_OPSET, Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::for_each_run;
@@ -76,8 +76,10 @@ fn name_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str
 /// Interpolation to another size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resize {
-    /// One factor per axis; the new size is ⌊size · factor⌋. Axes with factor 1 are left alone.
+    /// One factor per axis. Axes with factor 1 are left alone.
     pub scales: Vec<f32>,
+    /// The new size of each axis that was given one; otherwise it is ⌊size · factor⌋.
+    pub sizes: Vec<Option<usize>>,
     /// How an element is computed.
     pub mode: Mode,
     /// Where it lies.
@@ -105,6 +107,7 @@ impl Operator for Resize {
         let old = node.opset < 11;
         let scales_input = if old { 1 } else { 2 };
         let mut scales = vec![1.0; x.rank()];
+        let mut new_sizes = vec![None; x.rank()];
         let given = node.numbers(scales_input)?.filter(|s| !s.is_empty());
         if !old {
             node.constant(1).ok(); // the region of interest, used by a mode that is refused
@@ -118,17 +121,25 @@ impl Operator for Resize {
             if sizes.elements.len() != axes.len() {
                 return Err(Error::model(format!("{} sizes for {} axes", sizes.elements.len(), axes.len())));
             }
-            let scale = |(&axis, size): (&usize, &Scalar)| match (x.dim(axis)?, *size) {
-                (Dim::Fixed(len), Scalar::Number(size)) => scale_for(len, size),
-                (Dim::Batch(len), Scalar::Batch(size)) if size == len as f64 => Ok(1.0),
-                (dim, size) => Err(Error::unsupported(format!("size {size:?} for an axis of {dim}"))),
-            };
-            let list = axes.iter().zip(&sizes.elements).map(scale).collect::<Result<Vec<_>>>()?;
-            set(&mut scales, &axes, list)?;
+            for (&axis, size) in axes.iter().zip(&sizes.elements) {
+                let (scale, size) = match (x.dim(axis)?, *size) {
+                    (Dim::Fixed(len), Scalar::Number(size)) => scale_for(len, size)?,
+                    (Dim::Batch(len), Scalar::Batch(size)) if size == len as f64 => (1.0, None),
+                    (dim, size) => return Err(Error::unsupported(format!("size {size:?} for an axis of {dim}"))),
+                };
+                set(&mut scales, &[axis], vec![scale])?;
+                if let Some(place) = new_sizes.get_mut(axis) {
+                    *place = size;
+                }
+            }
         } else {
             return Err(Error::model("neither scales nor sizes are given"));
         }
-        let shrinks = scales.iter().any(|&s| s < 1.0);
+        let (shrinks, grows) = (scales.iter().any(|&s| s < 1.0), scales.iter().any(|&s| s > 1.0));
+        if old && shrinks && grows && mode == "nearest" {
+            return Err(Error::unsupported("one axis grows and another shrinks, in opset 10")
+                .hint("export with opset_version=13 or newer"));
+        }
         let default_rounding = match (old, shrinks) {
             (true, true) => "ceil",
             (true, false) => "floor",
@@ -141,12 +152,19 @@ impl Operator for Resize {
         };
         let default_coordinates = if old { "asymmetric" } else { "half_pixel" };
         let coordinates = by_name(&COORDINATES, coordinates.as_deref().unwrap_or(default_coordinates))?;
-        Ok(Self { scales, mode, coordinates })
+        Ok(Self { scales, sizes: new_sizes, mode, coordinates })
     }
 
     fn write(&self, form: &mut NodeForm) {
         form.constant(ConstantForm::Missing);
-        form.constant(ConstantForm::Floats(self.scales.clone()));
+        if self.has_sizes() {
+            let sized = || self.sizes.iter().enumerate().filter_map(|(axis, size)| Some((axis, (*size)?)));
+            form.constant(ConstantForm::Missing);
+            form.constant(ConstantForm::Ints(sized().map(|(_, size)| from_size(size)).collect()));
+            form.sizes("axes", sized().map(|(axis, _)| axis));
+        } else {
+            form.constant(ConstantForm::Floats(self.scales.clone()));
+        }
         form.text("coordinate_transformation_mode", name_of(&COORDINATES, &self.coordinates));
         match self.mode {
             Mode::Linear => form.text("mode", "linear"),
@@ -158,7 +176,11 @@ impl Operator for Resize {
     }
 
     fn since(&self) -> i64 {
-        if self.coordinates == Coordinates::HalfPixelSymmetric { 19 } else { BASE_OPSET }
+        match (self.coordinates, self.has_sizes()) {
+            (Coordinates::HalfPixelSymmetric, _) => 19,
+            (_, true) => 18, // the batch stays open only if axes can be named
+            _ => BASE_OPSET,
+        }
     }
 
     fn shape(&self, inputs: &Shapes) -> Result<Shape> {
@@ -166,17 +188,32 @@ impl Operator for Resize {
         if self.scales.len() != x.rank() {
             return Err(Error::model(format!("{} scales for {x}", self.scales.len())));
         }
-        let mut shape = x.clone();
-        for (axis, &scale) in self.scales.iter().enumerate() {
+        let mut dims = x.dims().to_vec();
+        for (axis, dim) in dims.iter_mut().enumerate() {
+            let (scale, size) = (self.scales[axis], self.sizes.get(axis).copied().flatten());
             if scale != 1.0 {
                 let len = x.fixed_dim(axis)?;
-                let size = resized(len, scale).ok_or_else(|| {
+                let size = size.or_else(|| resized(len, scale)).ok_or_else(|| {
                     Error::model(format!("axis {axis} of {x} cannot be scaled by {scale}"))
                 })?;
-                shape = shape.with_dim(axis, Dim::Fixed(size))?;
+                *dim = Dim::Fixed(size);
             }
         }
-        Ok(shape)
+        Shape::new(dims)
+    }
+
+    fn scratch(&self, inputs: &[&[usize]], output: &[usize]) -> u64 {
+        // A table of sources per axis, and what lies between two axes.
+        let tables: u64 = output.iter().map(|&n| 24 * n as u64).sum();
+        let mut shape = inputs.first().copied().unwrap_or_default().to_vec();
+        let mut between = 0u64;
+        for (axis, &size) in output.iter().enumerate() {
+            if let Some(len) = shape.get_mut(axis).filter(|len| **len != size) {
+                *len = size;
+                between = between.max(shape.iter().fold(4, |n, &d| n.saturating_mul(d as u64)));
+            }
+        }
+        tables.saturating_add(between.saturating_mul(2))
     }
 
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
@@ -244,34 +281,38 @@ fn resized(len: usize, scale: f32) -> Option<usize> {
     (size >= 1.0 && size <= MAX_ELEMENTS as f32).then_some(size as usize)
 }
 
-/// A factor that leads from `len` to exactly `size` elements.
-fn scale_for(len: usize, size: f64) -> Result<f32> {
+/// The factor from `len` to `size` elements, and the size itself unless nothing changes.
+fn scale_for(len: usize, size: f64) -> Result<(f32, Option<usize>)> {
     if size >= 1.0 && size <= MAX_ELEMENTS as f64 && size.fract() == 0.0 {
         let size = size as usize;
-        let scale = to_f32(size as f64 / len as f64);
-        if let Some(scale) = [scale, scale.next_up()].into_iter().find(|&s| resized(len, s) == Some(size)) {
-            return Ok(scale);
-        }
+        return Ok((size as f32 / len as f32, (size != len).then_some(size)));
     }
     Err(Error::model(format!("an axis of {len} cannot be resized to {size}")))
 }
 
 impl Resize {
+    fn has_sizes(&self) -> bool {
+        self.sizes.iter().any(Option::is_some)
+    }
+
     /// The position in the input of element `i` of an axis that grows from `len` to `size`.
-    fn origin(&self, i: usize, len: usize, size: usize, scale: f32) -> f32 {
-        let (x, length) = (i as f32, len as f32);
+    fn origin(&self, i: usize, len: usize, size: usize, axis: usize) -> f32 {
+        let (x, length, scale) = (i as f32, len as f32, self.scales[axis]);
+        // With a size given, by multiplication first: ties stay exact, as in onnxruntime.
+        let sized = self.sizes.get(axis).copied().flatten().is_some();
+        let unscaled = |x: f32| if sized { x * length / size as f32 } else { x / scale };
         match self.coordinates {
-            Coordinates::HalfPixel => (x + 0.5) / scale - 0.5,
+            Coordinates::HalfPixel => unscaled(x + 0.5) - 0.5,
             Coordinates::HalfPixelSymmetric => {
                 let adjustment = size as f32 / (scale * length);
-                length / 2.0 * (1.0 - adjustment) + (x + 0.5) / scale - 0.5
+                length / 2.0 * (1.0 - adjustment) + unscaled(x + 0.5) - 0.5
             }
             Coordinates::PytorchHalfPixel if size == 1 => 0.0,
-            Coordinates::PytorchHalfPixel => (x + 0.5) / scale - 0.5,
+            Coordinates::PytorchHalfPixel => unscaled(x + 0.5) - 0.5,
             Coordinates::AlignCorners if size == 1 => 0.0,
             Coordinates::AlignCorners => x * (length - 1.0) / (size as f32 - 1.0),
-            Coordinates::Asymmetric => x / scale,
-            Coordinates::TfHalfPixelForNn => (x + 0.5) / scale,
+            Coordinates::Asymmetric => unscaled(x),
+            Coordinates::TfHalfPixelForNn => unscaled(x + 0.5),
         }
     }
 
@@ -279,7 +320,7 @@ impl Resize {
     fn sources(&self, axis: usize, len: usize, size: usize) -> Vec<(usize, usize, f32)> {
         (0..size)
             .map(|i| {
-                let at = self.origin(i, len, size, self.scales[axis]);
+                let at = self.origin(i, len, size, axis);
                 match self.mode {
                     Mode::Linear => {
                         let at = at.clamp(0.0, (len - 1) as f32);

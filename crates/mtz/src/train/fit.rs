@@ -54,7 +54,7 @@ pub struct Progress {
 /// What came out.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The trained network: the best on held-out data, or the last.
+    /// The trained network: the best on held-out data; the last if none is held out, or if the run was stopped.
     pub graph: Graph,
     /// Steps done.
     pub steps: usize,
@@ -62,6 +62,12 @@ pub struct Report {
     pub validation: Option<Evaluation>,
     /// Whether it was stopped before the end.
     pub stopped: bool,
+}
+
+/// The best epoch so far.
+struct Best {
+    result: Evaluation,
+    parameters: Vec<Vec<f32>>,
 }
 
 /// Trains `graph` on labelled samples. `listen` hears of every step and may stop the run; what has been learned by then
@@ -87,8 +93,8 @@ pub fn fit(
     let mut optimizer = Optimizer::new(how.optimizer, how.weight_decay, &mut parameters);
     let mut gradient = vec![0.0; batch * width];
     let total = how.epochs * steps_per_epoch;
-    let (mut step, mut best): (usize, Option<(Evaluation, Vec<Vec<f32>>)>) = (0, None);
-    let mut stopped = false;
+    let mut best: Option<Best> = None;
+    let (mut step, mut stopped) = (0, false);
     'run: for epoch in 0..how.epochs {
         let order = random::permutation(random::bits(how.seed, 1 + epoch as u64), train.len());
         let order: Vec<usize> = order.into_iter().map(|i| train[i]).collect();
@@ -119,7 +125,7 @@ pub fn fit(
             if !loss.is_finite() {
                 return Err(Error::data(format!("the loss became {loss} at step {step}")).hint("use a smaller --lr"));
             }
-            let validation = best.as_ref().map(|(e, _)| *e);
+            let validation = best.as_ref().map(|b| b.result);
             let news = Progress { step: (step, total), samples: step * batch, loss, validation };
             if listen(news).is_break() {
                 stopped = true;
@@ -130,14 +136,14 @@ pub fn fit(
             let now = program.bindings().apply(graph, &parameters)?;
             let options = Options { batch_size: how.batch_size, memory: how.memory };
             let result = evaluate_on(&now, feed, &held_out, options, |_| {})?;
-            if best.as_ref().is_none_or(|(e, _)| (result.error, result.loss) <= (e.error, e.loss)) {
-                best = Some((result, parameters.snapshot()));
+            if best.as_ref().is_none_or(|b| (result.error, result.loss) <= (b.result.error, b.result.loss)) {
+                best = Some(Best { result, parameters: parameters.snapshot() });
             }
         }
     }
-    let validation = best.as_ref().map(|(e, _)| *e);
-    if let Some((_, snapshot)) = &best {
-        parameters.restore(snapshot);
+    let validation = best.as_ref().map(|b| b.result);
+    if let Some(best) = best.filter(|_| !stopped) {
+        parameters.restore(&best.parameters);
     }
     let graph = program.bindings().apply(graph, &parameters)?;
     Ok(Report { graph, steps: step, validation, stopped })

@@ -34,6 +34,14 @@ enum Place {
     Parameter(ParameterId),
 }
 
+/// A gradient taken out of its place while an operator fills it.
+struct Taken {
+    value: usize,
+    place: Place,
+    data: Vec<f32>,
+    add: bool,
+}
+
 impl Program {
     /// Plans a graph for batches of `batch` samples. `input_gradients`: the gradients of the inputs are wanted too.
     pub fn new(
@@ -153,17 +161,16 @@ impl Program {
         let grad = std::mem::take(&mut self.buffers[slot]);
         // The buffers are taken out of their places while the operator fills them. A value that is read twice by the
         // same node (x · x) gets a second one, which is added afterwards.
-        let mut targets: Vec<Option<(usize, Place, Vec<f32>, bool)>> = Vec::new();
+        let mut targets: Vec<Option<Taken>> = Vec::new();
         for (k, id) in node.inputs.iter().enumerate() {
             let place = id.and_then(|id| Some((id.index(), self.places[id.index()]?)));
             targets.push(place.map(|(v, place)| {
-                if node.inputs[..k].contains(id) {
-                    return (v, place, vec![0.0; self.shapes[v].iter().product()], false);
-                }
-                match place {
-                    Place::Parameter(p) => (v, place, std::mem::take(&mut parameters.get_mut(p).grad), true),
-                    Place::Buffer(b) => (v, place, std::mem::take(&mut self.buffers[b]), self.started[v]),
-                }
+                let (data, add) = match place {
+                    _ if node.inputs[..k].contains(id) => (vec![0.0; self.shapes[v].iter().product()], false),
+                    Place::Parameter(p) => (std::mem::take(&mut parameters.get_mut(p).grad), true),
+                    Place::Buffer(b) => (std::mem::take(&mut self.buffers[b]), self.started[v]),
+                };
+                Taken { value: v, place, data, add }
             }));
         }
         let views = views(node, &self.shapes, &self.values, &self.bindings, parameters);
@@ -175,14 +182,14 @@ impl Program {
         };
         let shapes = &self.shapes;
         let wanted = targets.iter_mut().map(|target| {
-            target.as_mut().map(|(v, _, data, add)| {
-                let count = shapes[*v].iter().product();
-                Gradient { data: &mut data[..count], add: *add }
+            target.as_mut().map(|t| {
+                let count = shapes[t.value].iter().product();
+                Gradient { data: &mut t.data[..count], add: t.add }
             })
         });
         node.op.backward(&pass, &mut Gradients(wanted.collect()));
         for (k, target) in targets.into_iter().enumerate() {
-            let Some((v, place, data, _)) = target else { continue };
+            let Some(Taken { value, place, data, .. }) = target else { continue };
             let home = match place {
                 Place::Parameter(p) => &mut parameters.get_mut(p).grad,
                 Place::Buffer(b) => &mut self.buffers[b],
@@ -192,7 +199,7 @@ impl Program {
             } else {
                 *home = data;
             }
-            self.started[v] = true;
+            self.started[value] = true;
         }
         self.buffers[slot] = grad;
     }
