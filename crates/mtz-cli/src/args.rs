@@ -37,6 +37,7 @@ pub struct Common {
 pub enum Command {
     Inspect(Inspect),
     Eval(Eval),
+    Train(Train),
 }
 
 /// Show inputs, outputs, layers, parameters and multiply-adds of models
@@ -68,6 +69,80 @@ pub struct Eval {
     /// Memory the network's values may take, like 800M or 8G
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
     pub memory: u64,
+}
+
+/// Train a network from scratch, or go on with one
+///
+/// Ctrl-C stops and writes what has been learned so far. The input's normalisation is written into the model.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  mtz train lenet-300-100 --data data/mnist -o digits.onnx")]
+pub struct Train {
+    /// What to build: lenet-300-100, lenet-5, vgg-11, vgg-16, resnet-18, resnet-20, resnet-28, resnet-32, resnet-56
+    #[arg(value_name = "ARCH", value_parser = clap::builder::PossibleValuesParser::new(crate::train::names()), hide_possible_values = true, required_unless_present = "from", conflicts_with = "from")]
+    pub architecture: Option<String>,
+    #[command(flatten)]
+    pub data: Data,
+    /// Where the trained model goes
+    #[arg(long, short, value_name = "OUT.onnx")]
+    pub output: PathBuf,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Go on with this model instead of starting from scratch
+    #[arg(long, value_name = "MODEL")]
+    pub from: Option<PathBuf>,
+    /// So many times the usual width
+    #[arg(long, value_name = "X", default_value = "1")]
+    pub width: f64,
+    /// Passes over the data [default: by the kind of network]
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<usize>,
+    /// Samples per step [default: 64]
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<NonZeroUsize>,
+    /// The highest learning rate [default: by the kind of network]
+    #[arg(long, value_name = "X")]
+    pub lr: Option<f32>,
+    /// How much weights are pulled towards zero [default: by the kind of network]
+    #[arg(long, value_name = "X")]
+    pub weight_decay: Option<f32>,
+    /// Shift training images by up to so many pixels [default: 4 for networks with batch norm, 0 for others]
+    #[arg(long, value_name = "N")]
+    pub shift: Option<usize>,
+    /// Mirror every second training image
+    #[arg(long)]
+    pub flip: bool,
+    /// The share of the training samples held out to choose the best epoch; 0 keeps the last
+    #[arg(long, value_name = "X", default_value = "0")]
+    pub validation: f32,
+    /// The size folders of images are brought to, as CxHxW
+    #[arg(long, value_name = "CxHxW")]
+    pub image_size: Option<String>,
+    /// Memory an evaluation may take, like 800M or 8G
+    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
+    pub memory: u64,
+}
+
+/// What a training run uses unless told otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    pub epochs: usize,
+    pub batch_size: usize,
+    pub rate: f32,
+    pub weight_decay: f32,
+    pub shift: usize,
+}
+
+impl Train {
+    /// `--image-size` as channels, height and width.
+    pub fn image_shape(&self) -> mtz::error::Result<Option<[usize; 3]>> {
+        let Some(text) = &self.image_size else { return Ok(None) };
+        let numbers: Option<Vec<usize>> = text.split('x').map(|n| n.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some(&[c, h, w]) => Ok(Some([c, h, w])),
+            _ => Err(mtz::error::Error::usage(format!("--image-size {text:?} is not like 3x32x32"))),
+        }
+    }
 }
 
 /// Where samples come from and how they are prepared. With several tasks, TASK=VALUE belongs to one of them.

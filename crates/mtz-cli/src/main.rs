@@ -4,8 +4,10 @@
 mod args;
 mod eval;
 mod inspect;
+mod samples;
 mod show;
 mod tasks;
+mod train;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -34,5 +36,6 @@ fn run(cli: &Cli) -> mtz::error::Result<ExitCode> {
     pool.install(|| match &cli.command {
         Command::Inspect(args) => inspect::run(args, &cli.common),
         Command::Eval(args) => eval::run(args, &cli.common),
+        Command::Train(args) => train::run(args, &cli.common),
     })
 }

@@ -4,6 +4,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mtz::error::Error;
 use serde_json::json;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The exit code of errors.
@@ -54,6 +55,26 @@ pub fn progress(total: usize, quiet: bool, unit: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(u64::try_from(total).unwrap_or(u64::MAX)), target);
     let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{per_sec}}, {{eta}} left");
     bar.with_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// A progress bar for training, whose message tells loss and rate.
+pub fn training(quiet: bool) -> ProgressBar {
+    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(None, target);
+    let template = "{bar:20} {pos}/{len} {msg}, {eta} left";
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Fails before any work begins if the output could not be written.
+pub fn check_output(path: &Path, force: bool) -> Result<(), Error> {
+    if path.exists() && !force {
+        return Err(Error::usage(format!("{} exists", path.display())).hint("--force replaces it"));
+    }
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let probe = folder.join(format!(".mtz-{}", std::process::id()));
+    std::fs::File::create_new(&probe)
+        .map_err(|e| Error::io(path, &e).hint("is there such a folder, and may you write there?"))?;
+    std::fs::remove_file(&probe).map_err(|e| Error::io(&probe, &e))
 }
 
 /// Lines of cells as a table: the first column to the left, the others to the right. Long first cells lose their middle.

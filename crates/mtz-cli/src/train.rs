@@ -1,0 +1,143 @@
+//! `mtz train`
+
+use crate::args::{Common, Recipe, Train};
+use crate::samples::{self, Prepared};
+use crate::show;
+use mtz::architecture::{self, Task};
+use mtz::data::{Labels, Part};
+use mtz::error::{Error, Result};
+use mtz::evaluate::{Options, evaluate};
+use mtz::graph::Graph;
+use mtz::train::{Augmentation, Fit, OptimizerKind, Schedule, fit};
+use serde_json::json;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Set by Ctrl-C: the run stops after the present step and writes what it has.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
+    show::check_output(&args.output, args.force)?;
+    let name = args.output.file_stem().map_or_else(|| "model".into(), |s| s.to_string_lossy().into_owned());
+    let (start, train) = match (&args.architecture, &args.from) {
+        (_, Some(from)) => {
+            let graph = mtz::onnx::read(from)?.with_open_batch();
+            let train = samples::open(&args.data, &name, &graph, Part::Train)?;
+            (graph, train)
+        }
+        (Some(architecture), None) => from_scratch(args, architecture, &name, common.seed)?,
+        (None, None) => {
+            return Err(Error::usage("neither an architecture nor --from MODEL is given")
+                .hint(format!("architectures: {}", names().join(", "))));
+        }
+    };
+    let test = samples::open(&args.data, &name, &start, Part::Test)?;
+    // Where there is no test part, the fixed tenth that is held out serves for it.
+    let recipe = args.recipe(&start);
+    let how = Fit {
+        epochs: args.epochs.unwrap_or(recipe.epochs),
+        batch_size: args.batch_size.map_or(recipe.batch_size, |n| n.get()),
+        rate: args.lr.unwrap_or(recipe.rate),
+        schedule: Schedule::OneCycle,
+        optimizer: OptimizerKind::Sgd { momentum: 0.9, nesterov: true },
+        weight_decay: args.weight_decay.unwrap_or(recipe.weight_decay),
+        augmentation: Augmentation { shift: args.shift.unwrap_or(recipe.shift), flip: args.flip },
+        validation: if test.part == "all" { 0.1 } else { args.validation },
+        seed: common.seed,
+        memory: args.memory,
+    };
+    // A second Ctrl-C ends the program at once; nothing has been written then.
+    let _ = ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::SeqCst) {
+            std::process::abort();
+        }
+    });
+    let bar = show::training(common.quiet);
+    let begin = Instant::now();
+    let report = fit(&start, &train.feed, &how, |news| {
+        let (step, total) = news.step;
+        bar.set_length(total as u64);
+        bar.set_position(step as u64);
+        let error = news.validation.map_or_else(String::new, |v| format!(", held-out error {:.2} %", v.error));
+        let rate = news.samples as f64 / begin.elapsed().as_secs_f64().max(1e-9);
+        bar.set_message(format!("loss {:.4}{error}, {rate:.0} images/s", news.loss));
+        if STOP.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    bar.finish_and_clear();
+    let seconds = begin.elapsed().as_secs_f64();
+    mtz::onnx::write(&report.graph, &args.output)?;
+    let result = match (test.part, report.validation) {
+        ("all", Some(held_out)) => held_out,
+        _ => {
+            let options = Options { batch_size: how.batch_size, memory: args.memory };
+            evaluate(&mtz::simplify::for_inference(&report.graph)?, &test.feed, options, |_| {})?
+        }
+    };
+    let part = if test.part == "all" { "held-out tenth" } else { "test" };
+    if common.json {
+        show::result(
+            &json!({
+                "task": name, "error": result.error, "loss": result.loss, "samples": result.samples, "part": part,
+                "iterations": report.steps, "seconds": seconds, "stopped": report.stopped, "seed": common.seed,
+                "parameters": report.graph.parameters(), "output": args.output.display().to_string(),
+            })
+            .to_string(),
+        );
+    } else {
+        let head = ["task", "error %", "loss", "samples", "iterations", "seconds"].map(str::to_owned).to_vec();
+        let row = vec![
+            name,
+            format!("{:.2}", result.error),
+            format!("{:.4}", result.loss),
+            format!("{} {part}", result.samples),
+            report.steps.to_string(),
+            format!("{seconds:.1}"),
+        ];
+        show::result(&show::table(&[head, row]));
+        let stopped = if report.stopped { "stopped early; " } else { "" };
+        show::note(&format!("{stopped}written to {}", args.output.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A network with random weights that fits the data, normalising it as `--mean` and `--std` say or as the data is.
+fn from_scratch(args: &Train, architecture: &str, name: &str, seed: u64) -> Result<(Graph, Prepared)> {
+    let dataset = samples::dataset(&args.data, name, args.image_shape()?, Part::Train)?;
+    let labels = dataset.labels.as_ref().ok_or_else(|| Error::data("training needs labels"))?;
+    let outputs = match labels {
+        Labels::Classes(classes) => classes.iter().max().map_or(0, |&c| c as usize + 1).max(2),
+        Labels::Attributes { count, .. } => *count,
+    };
+    let input = dataset.samples.shape().to_vec();
+    let normalisation = samples::normalisation(&args.data, name)?;
+    let (mean, std) = if normalisation.mean.is_empty() && normalisation.std.is_empty() {
+        samples::statistics(&dataset, &normalisation)?
+    } else {
+        (normalisation.mean.clone(), normalisation.std.clone())
+    };
+    let task = Task { input, outputs, mean, std };
+    let graph = architecture::build(architecture, &task, args.width, seed)?;
+    // Mean and deviation are inside the network now.
+    let outside = mtz::data::Normalisation { mean: vec![], std: vec![], ..normalisation };
+    let feed = mtz::data::Feed::new(dataset, &graph, outside)?;
+    Ok((graph, Prepared { feed, part: "train" }))
+}
+
+/// What can be trained.
+pub fn names() -> Vec<&'static str> {
+    architecture::ALL.iter().map(|a| a.name).collect()
+}
+
+impl Train {
+    /// The defaults for a network, by what it is made of; found by trying on MNIST and CIFAR-10.
+    fn recipe(&self, graph: &Graph) -> Recipe {
+        let count = |name: &str| graph.nodes().iter().filter(|n| n.op.name() == name).count();
+        match (count("Conv"), count("BatchNormalization")) {
+            (0, _) => Recipe { epochs: 12, batch_size: 64, rate: 0.05, weight_decay: 1e-4, shift: 0 },
+            (_, 0) => Recipe { epochs: 10, batch_size: 64, rate: 0.02, weight_decay: 5e-4, shift: 0 },
+            _ => Recipe { epochs: 20, batch_size: 64, rate: 0.1, weight_decay: 5e-4, shift: 4 },
+        }
+    }
+}

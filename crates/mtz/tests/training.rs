@@ -1,0 +1,241 @@
+//! What training promises: masks hold, shared weights add up, the same seed gives the same bytes.
+#![allow(clippy::unwrap_used)]
+
+use mtz::architecture::{self, Task};
+use mtz::data::{Dataset, Feed, Labels, Normalisation, Samples};
+use mtz::error::Result;
+use mtz::graph::Graph;
+use mtz::op::{Dropout, Gemm};
+use mtz::random;
+use mtz::tensor::{Dim, Shape, Tensor};
+use mtz::train::{
+    Augmentation, Binding, Bindings, Fit, Optimizer, OptimizerKind, Parameters, Program, Report, Schedule, fit,
+};
+use std::ops::ControlFlow;
+
+/// Images of two kinds, bright on the left or on the right, with noise.
+struct Sides(Vec<usize>);
+
+impl Samples for Sides {
+    fn len(&self) -> usize {
+        400
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.0
+    }
+
+    fn is_bytes(&self) -> bool {
+        false
+    }
+
+    fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {
+        for (i, x) in out.iter_mut().enumerate() {
+            let bright = (i % 16 < 8) == (index % 2 == 0);
+            *x = random::uniform(index as u64, i as u64) + if bright { 0.4 } else { 0.0 };
+        }
+        Ok(())
+    }
+}
+
+fn feed(graph: &Graph) -> Feed {
+    let labels = Labels::Classes((0..400).map(|i| i % 2).collect());
+    let dataset = Dataset { samples: Box::new(Sides(vec![1, 16, 16])), labels: Some(labels) };
+    Feed::new(dataset, graph, Normalisation::default()).unwrap()
+}
+
+fn network(name: &str, seed: u64) -> Graph {
+    let task = Task { input: vec![1, 16, 16], outputs: 2, mean: vec![0.5], std: vec![0.3] };
+    architecture::build(name, &task, 0.25, seed).unwrap()
+}
+
+fn how(epochs: usize) -> Fit {
+    Fit {
+        epochs,
+        batch_size: 32,
+        rate: 0.05,
+        schedule: Schedule::OneCycle,
+        optimizer: OptimizerKind::Sgd { momentum: 0.9, nesterov: true },
+        weight_decay: 1e-4,
+        augmentation: Augmentation { shift: 1, flip: false },
+        validation: 0.2,
+        seed: 7,
+        memory: 1 << 30,
+    }
+}
+
+fn train(name: &str, how: &Fit, threads: usize) -> Report {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let graph = network(name, 3);
+    pool.install(|| fit(&graph, &feed(&graph), how, |_| ControlFlow::Continue(())).unwrap())
+}
+
+#[test]
+fn networks_of_all_kinds_learn() {
+    for name in ["lenet-300-100", "lenet-5", "resnet-20"] {
+        let report = train(name, &how(4), 2);
+        let error = report.validation.unwrap().error;
+        assert!(error < 5.0, "{name}: {error} %");
+        assert_eq!(report.steps, 4 * (320 / 32));
+    }
+}
+
+#[test]
+fn every_optimizer_learns() {
+    for optimizer in [
+        OptimizerKind::Sgd { momentum: 0.0, nesterov: false },
+        OptimizerKind::Sgd { momentum: 0.9, nesterov: false },
+        OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: false },
+        OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true },
+    ] {
+        let rate = if matches!(optimizer, OptimizerKind::Adam { .. }) { 0.002 } else { 0.05 };
+        let report = train("lenet-300-100", &Fit { optimizer, rate, ..how(4) }, 2);
+        assert!(report.validation.unwrap().error < 5.0, "{optimizer:?}: {:?}", report.validation);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_for_any_number_of_threads() {
+    for name in ["lenet-5", "resnet-20"] {
+        let slow = Fit { rate: 0.01, ..how(1) };
+        let bytes = |threads: usize| mtz::onnx::to_bytes(&train(name, &slow, threads).graph).unwrap();
+        assert!(bytes(1) == bytes(3), "{name}");
+    }
+    let other = Fit { seed: 8, ..how(1) };
+    assert!(train("lenet-300-100", &how(1), 2).graph != train("lenet-300-100", &other, 2).graph);
+}
+
+#[test]
+fn a_stopped_run_returns_what_it_has() {
+    let graph = network("lenet-300-100", 3);
+    let mut steps = 0;
+    let report = fit(&graph, &feed(&graph), &how(5), |_| {
+        steps += 1;
+        if steps == 13 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let report = report.unwrap();
+    assert!(report.stopped && report.steps == 13 && report.graph != graph);
+}
+
+#[test]
+fn masked_weights_stay_exactly_zero() {
+    let graph = network("lenet-300-100", 3);
+    let mut parameters = Parameters::new();
+    let bindings = Bindings::of(&graph, &mut parameters);
+    let Some(Binding::Whole(fc1)) = bindings.get(graph.find("fc1.weight").unwrap()).cloned() else { unreachable!() };
+    let mask: Vec<bool> = (0..parameters.data(fc1).len()).map(|i| i % 3 == 0).collect();
+    parameters.set_mask(fc1, &mask).unwrap();
+    assert!(parameters.set_mask(fc1, &[true]).is_err());
+    let mut program = Program::new(&graph, bindings, &parameters, 8, false);
+    for kind in [
+        OptimizerKind::Sgd { momentum: 0.9, nesterov: true },
+        OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true },
+    ] {
+        let before = parameters.data(fc1).to_vec();
+        let mut optimizer = Optimizer::new(kind, 1e-2, &mut parameters);
+        for step in 0..5 {
+            let input = feed(&graph).batch(&(0..8).map(|i| step * 8 + i).collect::<Vec<_>>()).unwrap();
+            parameters.clear_gradients();
+            program.forward(&mut parameters, &[input], 0).unwrap();
+            program.backward(&mut parameters, &[&[0.3; 16]]).unwrap();
+            optimizer.step(&mut parameters, 0.1);
+        }
+        for ((w, old), keep) in parameters.data(fc1).iter().zip(&before).zip(&mask) {
+            assert!(*keep || w.to_bits() == 0, "{w}");
+            assert!(!keep || w.is_finite());
+            let _ = old;
+        }
+        assert_ne!(parameters.data(fc1), before);
+    }
+}
+
+/// Two graphs that use chosen elements of one parameter: gradients of both add up where they overlap.
+#[test]
+fn shared_elements_collect_the_gradients_of_all_tasks() {
+    let layer = |seed: u64| {
+        let mut graph = Graph::new("task");
+        let x = graph.add_input("x", Shape::new(vec![Dim::Batch(1), Dim::Fixed(3)]).unwrap());
+        let weights = (0..6).map(|i| random::normal(seed, i)).collect();
+        let w = graph.add_constant("w", Tensor::new(vec![3, 2], weights).unwrap()).unwrap();
+        let y = graph.add_node("fc", Gemm::PLAIN, vec![Some(x), Some(w)], "y").unwrap();
+        graph.add_output(y);
+        (graph, w)
+    };
+    let mut parameters = Parameters::new();
+    let shared = parameters.add((0..9).map(|i| i as f32).collect(), true);
+    // Task a uses elements 0-5, task b 3-8 in reverse.
+    let maps: [Vec<u32>; 2] = [(0..6).collect(), (3..9).rev().collect()];
+    let inputs = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]].map(|x| Tensor::new(vec![1, 3], x.to_vec()).unwrap());
+    let grads = [[1.0, 10.0], [100.0, 1000.0]];
+    let mut expected = [0.0; 9];
+    for task in 0..2 {
+        let (graph, w) = layer(task as u64);
+        let mut bindings = Bindings::of(&graph, &mut Parameters::new());
+        bindings.bind(w, Binding::Elements(shared, maps[task].clone()));
+        let mut program = Program::new(&graph, bindings, &parameters, 1, false);
+        program.forward(&mut parameters, &inputs[task..=task], 0).unwrap();
+        // y = x W with W gathered from the parameter.
+        let y = program.value(graph.outputs()[0]).data.to_vec();
+        for o in 0..2 {
+            let sum: f32 = (0..3).map(|i| inputs[task].data()[i] * maps[task][i * 2 + o] as f32).sum();
+            assert_eq!(y[o], sum);
+        }
+        program.backward(&mut parameters, &[&grads[task]]).unwrap();
+        for i in 0..3 {
+            for o in 0..2 {
+                expected[maps[task][i * 2 + o] as usize] += inputs[task].data()[i] * grads[task][o];
+            }
+        }
+        // The graph with its weights filled in.
+        let filled = program.bindings().apply(&graph, &parameters).unwrap();
+        let gathered: Vec<f32> = maps[task].iter().map(|&i| i as f32).collect();
+        assert_eq!(filled[w].constant.as_ref().unwrap().data(), gathered);
+    }
+    assert_eq!(parameters.gradient(shared), expected);
+}
+
+#[test]
+fn dropout_keeps_the_mean_and_sends_gradients_through_what_was_kept() {
+    let mut graph = Graph::new("dropout");
+    let x = graph.add_input("x", Shape::new(vec![Dim::Batch(1), Dim::Fixed(10_000)]).unwrap());
+    let y = graph.add_node("drop", Dropout { ratio: 0.3 }, vec![Some(x)], "y").unwrap();
+    graph.add_output(y);
+    let mut parameters = Parameters::new();
+    let mut program = Program::new(&graph, Bindings::default(), &parameters, 1, true);
+    let ones = Tensor::new(vec![1, 10_000], vec![1.0; 10_000]).unwrap();
+    let mut run = |seed: u64| {
+        program.forward(&mut parameters, std::slice::from_ref(&ones), seed).unwrap();
+        let out = program.value(y).data.to_vec();
+        program.backward(&mut parameters, &[&[2.0; 10_000]]).unwrap();
+        let back: Vec<f32> = program.input_gradient(x).unwrap().to_vec();
+        assert!(back.iter().zip(&out).all(|(g, y)| *g == 2.0 * y));
+        out
+    };
+    let first = run(1);
+    let dropped = first.iter().filter(|x| **x == 0.0).count();
+    assert!((2800..3200).contains(&dropped), "{dropped}");
+    assert!((first.iter().sum::<f32>() / 10_000.0 - 1.0).abs() < 0.03);
+    assert!(run(1) == first && run(2) != first);
+}
+
+#[test]
+fn architectures_have_the_sizes_they_are_known_for() {
+    for (name, input, outputs, parameters) in [
+        ("lenet-300-100", vec![1, 28, 28], 10, 266_610),
+        ("lenet-5", vec![1, 28, 28], 10, 431_080),
+        // 0.27 M in He et al. 2016; here with projections and four numbers per channel of batch norm.
+        ("resnet-20", vec![3, 32, 32], 10, 270_906 + 4 * 784),
+        ("resnet-18", vec![3, 224, 224], 1000, 11_689_512 + 9_600),
+    ] {
+        let task = Task { input, outputs, mean: vec![], std: vec![] };
+        assert_eq!(architecture::build(name, &task, 1.0, 0).unwrap().parameters(), parameters, "{name}");
+    }
+    // Without batch norm and at 224 pixels, VGG-16 has 138,357,544; the head of 1000 and fc6's inputs make the rest.
+    let task = Task { input: vec![3, 32, 32], outputs: 10, mean: vec![], std: vec![] };
+    let vgg = architecture::build("vgg-16", &task, 1.0, 0).unwrap();
+    let convolutions = 14_710_464 + 4 * 4_224;
+    assert_eq!(vgg.parameters(), convolutions + (512 + 1) * 4096 + (4096 + 1) * 4096 + 4097 * 10);
+    assert!(architecture::build("vgg-99", &task, 1.0, 0).is_err());
+    assert!(architecture::build("lenet-5", &Task { input: vec![784], ..task.clone() }, 1.0, 0).is_err());
+    assert!(architecture::build("vgg-16", &task, f64::NAN, 0).is_err());
+}
