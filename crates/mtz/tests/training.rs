@@ -31,7 +31,7 @@ impl Samples for Sides {
 
     fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {
         for (i, x) in out.iter_mut().enumerate() {
-            let bright = (i % 16 < 8) == (index % 2 == 0);
+            let bright = (i % 16 < 8) == index.is_multiple_of(2);
             *x = random::uniform(index as u64, i as u64) + if bright { 0.4 } else { 0.0 };
         }
         Ok(())

@@ -105,6 +105,18 @@ pub(crate) fn backward(
     gradient: Target,
     derivative: impl Fn(f32, f32, f32) -> f32 + Sync,
 ) {
+    if a.shape == out.shape && b.shape == out.shape {
+        let pieces = gradient.data.par_chunks_mut(PIECE).zip(grad.par_chunks(PIECE)).enumerate();
+        return pieces.for_each(|(i, (target, grad))| {
+            let [a, b, out] = [a.data, b.data, out.data].map(|d| &d[i * PIECE..][..target.len()]);
+            let values = grad.iter().zip(a.iter().zip(b).zip(out)).map(|(g, ((&a, &b), &y))| g * derivative(a, b, y));
+            if gradient.add {
+                target.iter_mut().zip(values).for_each(|(target, value)| *target += value);
+            } else {
+                target.iter_mut().zip(values).for_each(|(target, value)| *target = value);
+            }
+        });
+    }
     let [sa, sb, target] = [a.shape, b.shape, operand].map(|shape| broadcast_strides(shape, out.shape));
     let row = out.shape.last().copied().unwrap_or(1);
     let last = out.shape.len().saturating_sub(1);

@@ -1,6 +1,14 @@
-//! Convolution over N×C×H×W: a matrix product over gathered patches, or plain loops where channels are not mixed.
+//! Convolution over N×C×H×W in three ways, chosen by shape:
+//!
+//! * *shifted*: images are padded once, and a matrix product reads them through shifted windows ([`super::shifted`]).
+//!   Positions in the padding are computed for nothing, so this is for planes that are large compared with their border.
+//! * *gathered*: patches of several images become columns of one matrix product. For small planes.
+//! * *direct*: plain loops, where every channel has filters of its own.
+//!
+//! The backward passes use the same three. Several small images go into one piece of work together.
 
 use super::gemm::{Matrix, multiply_into};
+use super::shifted::{self, Dots, Product, ROWS, Runs, SLACK};
 use super::window::Window;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -38,36 +46,397 @@ impl Sizes {
         self.rows.size * self.columns.size
     }
 
-    /// A 1×1 convolution whose input is the patch matrix already.
-    fn is_pointwise(&self) -> bool {
-        self.rows == Window::ONE && self.columns == Window::ONE
+    /// Every channel has filters of its own.
+    fn is_depthwise(&self) -> bool {
+        self.inputs == 1 && self.groups > 1
     }
 }
 
 /// out[n, m] = bias[m] + Σ_c w[m, c] ∗ x[n, c], per group.
 pub(crate) fn forward(s: &Sizes, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
-    // A few images only: split the output channels too, so that every thread has work. Depends on shapes alone.
-    let pieces = if s.batch * s.groups < 4 { 4 } else { 1 };
-    let outputs = s.outputs.div_ceil(pieces);
-    let image = s.outputs * s.out_plane();
-    out.par_chunks_mut(image).enumerate().for_each(|(index, out)| {
-        let (n, g) = (index / s.groups, index % s.groups);
-        let x = &x[(n * s.groups + g) * s.inputs * s.plane()..][..s.inputs * s.plane()];
-        let w = &w[g * s.outputs * s.inputs * s.taps()..][..s.outputs * s.inputs * s.taps()];
-        let bias = bias.map(|b| &b[g * s.outputs..][..s.outputs]);
-        out.par_chunks_mut(outputs * s.out_plane()).enumerate().for_each(|(piece, out)| {
-            let first = piece * outputs;
-            let count = out.len() / s.out_plane();
+    if s.is_depthwise() {
+        return out.par_chunks_mut(s.outputs * s.out_plane()).enumerate().for_each(|(index, out)| {
+            let g = index % s.groups;
             for (o, plane) in out.chunks_mut(s.out_plane()).enumerate() {
-                plane.fill(bias.map_or(0.0, |b| b[first + o]));
+                plane.fill(bias.map_or(0.0, |b| b[g * s.outputs + o]));
             }
-            let w = &w[first * s.inputs * s.taps()..][..count * s.inputs * s.taps()];
-            if s.inputs == 1 {
-                direct(s, x, w, out);
-            } else {
-                product(s, x, w, out);
-            }
+            direct(
+                s,
+                &x[index * s.plane()..][..s.plane()],
+                &w[g * s.outputs * s.taps()..][..s.outputs * s.taps()],
+                out,
+            );
         });
+    }
+    let depth = s.inputs * s.taps();
+    let filter = |g: usize| &w[g * s.outputs * depth..][..s.outputs * depth];
+    match Padded::new(s) {
+        Some(padded) => {
+            let packed: Vec<Vec<f32>> = (0..s.groups)
+                .map(|g| {
+                    let mut packed = Vec::new();
+                    shifted::pack(s.outputs, depth, &mut packed, |m, k| filter(g)[m * depth + k]);
+                    packed
+                })
+                .collect();
+            padded.forward(s, x, &packed, bias, out);
+        }
+        None => gathered_forward(s, x, filter, bias, out),
+    }
+}
+
+/// dx[n, c] = Σ_m w[m, c] ⋆ dy[n, m].
+pub(crate) fn backward_input(s: &Sizes, grad: &[f32], w: &[f32], out: &mut [f32], add: bool) {
+    // With stride 1 this is a convolution of dy with the filters turned around and inputs and outputs exchanged.
+    // Unpadded convolutions with large filters would then multiply more zeros than numbers.
+    if let Some(turned) = s.turned().filter(|t| !s.is_depthwise() && !add && t.out_plane() <= s.out_plane() * 3 / 2)
+        && let Some(padded) = Padded::new(&turned)
+    {
+        let taps = s.taps();
+        let packed: Vec<Vec<f32>> = (0..s.groups)
+            .map(|g| {
+                let w = &w[g * s.outputs * s.inputs * taps..];
+                let mut packed = Vec::new();
+                shifted::pack(s.inputs, s.outputs * taps, &mut packed, |c, k| {
+                    w[(k / taps * s.inputs + c) * taps + taps - 1 - k % taps]
+                });
+                packed
+            })
+            .collect();
+        return padded.forward(&turned, grad, &packed, None, out);
+    }
+    gathered_backward_input(s, grad, w, out, add);
+}
+
+/// dw[m, c] = Σ_n dy[n, m] ⋆ x[n, c]. Images are cut into at most eight pieces whose sums are added in order: the result
+/// does not depend on the number of threads.
+pub(crate) fn backward_weight(s: &Sizes, grad: &[f32], x: &[f32], out: &mut [f32], add: bool) {
+    let size = s.outputs * s.inputs * s.taps();
+    let padded = Padded::new(s).filter(|_| !s.is_depthwise());
+    let images = s.batch.div_ceil(8);
+    if !add {
+        out.fill(0.0);
+    }
+    let pieces = s.batch.div_ceil(images);
+    let mut sums = scratch::take(pieces * s.groups * size);
+    sums.fill(0.0);
+    sums.par_chunks_mut(s.groups * size).enumerate().for_each(|(piece, sums)| {
+        let images = piece * images..((piece + 1) * images).min(s.batch);
+        for (g, sum) in sums.chunks_mut(size).enumerate() {
+            match &padded {
+                Some(padded) => padded.backward_weight(s, g, images.clone(), grad, x, sum),
+                None => gathered_backward_weight(s, g, images.clone(), grad, x, sum),
+            }
+        }
+    });
+    for piece in sums.chunks(s.groups * size) {
+        out.iter_mut().zip(piece).for_each(|(out, piece)| *out += piece);
+    }
+    scratch::give_back(sums);
+}
+
+impl Sizes {
+    /// The convolution that leads from the gradient of the output to that of the input; only for stride 1.
+    fn turned(&self) -> Option<Self> {
+        let turn = |w: Window| {
+            let before = (w.span() - 1).checked_sub(w.before)?;
+            (w.stride == 1).then_some(Window { before, ..w })
+        };
+        Some(Self {
+            inputs: self.outputs,
+            outputs: self.inputs,
+            height: self.out_height,
+            width: self.out_width,
+            out_height: self.height,
+            out_width: self.width,
+            rows: turn(self.rows)?,
+            columns: turn(self.columns)?,
+            ..*self
+        })
+    }
+}
+
+/// The padded images of the shifted method. With a stride, rows and columns are dealt out to as many *phases* as the stride
+/// has steps, so that neighbouring outputs read neighbouring numbers in each phase. `images` images lie behind each other
+/// in every plane, a run of positions each; positions at the ends of rows are computed for nothing.
+struct Padded {
+    height: usize,
+    width: usize,
+    images: usize,
+    phases: usize,
+    /// Positions of the result in the padded layout.
+    runs: Runs,
+    /// Where each (channel, tap) begins.
+    offsets: Vec<usize>,
+}
+
+impl Padded {
+    /// The layout for a convolution, unless too much of the work would be padding.
+    fn new(s: &Sizes) -> Option<Self> {
+        let reach = |w: &Window| w.dilation * (w.size - 1) / w.stride;
+        let (height, width) = (s.out_height + reach(&s.rows), s.out_width + reach(&s.columns));
+        let plane = height * width;
+        // Positions that are computed, in whole vectors, against those that count.
+        let len = (s.out_height - 1) * width + s.out_width;
+        let computed = if plane - len < SLACK { plane } else { len.next_multiple_of(16) };
+        if computed as f64 > 1.6 * s.out_plane() as f64 {
+            return None;
+        }
+        // Small images together until a line has some 500 positions, but at least eight pieces of work.
+        let images = 512usize.div_ceil(plane).clamp(1, s.batch.div_ceil(8));
+        let phases = s.rows.stride * s.columns.stride;
+        let offsets = (0..s.inputs * s.taps()).map(|k| {
+            let (channel, tap) = (k / s.taps(), k % s.taps());
+            let (y, x) = (tap / s.columns.size * s.rows.dilation, tap % s.columns.size * s.columns.dilation);
+            let phase = y % s.rows.stride * s.columns.stride + x % s.columns.stride;
+            let line = (phase * s.inputs + channel) * images * plane;
+            line + y / s.rows.stride * width + x / s.columns.stride
+        });
+        // A kernel looks up to a vector beyond a run; where the next one begins sooner, all are one.
+        let runs = if plane - len < SLACK {
+            Runs { count: 1, stride: 0, len: (images - 1) * plane + len }
+        } else {
+            Runs { count: images, stride: plane, len }
+        };
+        Some(Self { height, width, images, phases, runs, offsets: offsets.collect() })
+    }
+
+    fn plane(&self) -> usize {
+        self.height * self.width
+    }
+
+    /// Numbers of a padded group of images.
+    fn len(&self, s: &Sizes) -> usize {
+        self.phases * s.inputs * self.images * self.plane() + self.height * self.width + SLACK
+    }
+
+    /// Lays out the images `first..first + count` of one group.
+    fn fill(&self, s: &Sizes, g: usize, x: &[f32], images: Range<usize>, out: &mut [f32]) {
+        let plane = self.plane();
+        for (line, out) in out.chunks_mut(self.images * plane).take(self.phases * s.inputs).enumerate() {
+            let (phase, channel) = (line / s.inputs, line % s.inputs);
+            let (py, px) = (phase / s.columns.stride, phase % s.columns.stride);
+            // Column i of this phase is column i·stride + px − before of the image.
+            let first = s.columns.before.saturating_sub(px).div_ceil(s.columns.stride).min(self.width);
+            let end =
+                (s.width + s.columns.before).saturating_sub(px).div_ceil(s.columns.stride).clamp(first, self.width);
+            for (n, out) in images.clone().zip(out.chunks_mut(plane)) {
+                let x = &x[((n * s.groups + g) * s.inputs + channel) * s.plane()..][..s.plane()];
+                for (i, out) in out.chunks_mut(self.width).enumerate() {
+                    let row = (i * s.rows.stride + py).checked_sub(s.rows.before).filter(|&r| r < s.height);
+                    let Some(row) = row.filter(|_| first < end) else {
+                        out.fill(0.0);
+                        continue;
+                    };
+                    out[..first].fill(0.0);
+                    out[end..].fill(0.0);
+                    let from = &x[row * s.width + first * s.columns.stride + px - s.columns.before..];
+                    if s.columns.stride == 1 {
+                        out[first..end].copy_from_slice(&from[..end - first]);
+                    } else {
+                        let from = from.iter().step_by(s.columns.stride);
+                        out[first..end].iter_mut().zip(from).for_each(|(out, x)| *out = *x);
+                    }
+                }
+            }
+        }
+    }
+
+    fn forward(&self, s: &Sizes, x: &[f32], packed: &[Vec<f32>], bias: Option<&[f32]>, out: &mut [f32]) {
+        let image = s.groups * s.outputs * s.out_plane();
+        let stride = self.runs.end() + SLACK;
+        out.par_chunks_mut(self.images * image).enumerate().for_each(|(piece, out)| {
+            let images = piece * self.images..piece * self.images + out.len() / image;
+            let mut padded = scratch::take(self.len(s));
+            let mut lines = scratch::take(s.outputs.div_ceil(ROWS) * ROWS * stride);
+            for (g, packed) in packed.iter().enumerate() {
+                self.fill(s, g, x, images.clone(), &mut padded);
+                shifted::product(&mut Product {
+                    a: packed,
+                    rows: s.outputs,
+                    x: &padded,
+                    offsets: &self.offsets,
+                    runs: self.runs,
+                    out: &mut lines,
+                    stride,
+                });
+                for (i, out) in out.chunks_mut(image).enumerate() {
+                    let out = &mut out[g * s.outputs * s.out_plane()..][..s.outputs * s.out_plane()];
+                    for (m, out) in out.chunks_mut(s.out_plane()).enumerate() {
+                        let bias = bias.map_or(0.0, |b| b[g * s.outputs + m]);
+                        let line = &lines[m * stride + i * self.plane()..];
+                        for (y, out) in out.chunks_mut(s.out_width).enumerate() {
+                            let line = &line[y * self.width..][..s.out_width];
+                            out.iter_mut().zip(line).for_each(|(out, x)| *out = x + bias);
+                        }
+                    }
+                }
+            }
+            scratch::give_back(padded);
+            scratch::give_back(lines);
+        });
+    }
+
+    /// Adds the gradient of one group's filters on some images.
+    fn backward_weight(&self, s: &Sizes, g: usize, images: Range<usize>, grad: &[f32], x: &[f32], sum: &mut [f32]) {
+        let stride = self.runs.end() + SLACK;
+        let mut padded = scratch::take(self.len(s));
+        let mut lines = scratch::take(s.outputs * stride);
+        // What lies between the outputs, and images that are not there, count as zero.
+        lines.fill(0.0);
+        padded.fill(0.0);
+        for first in images.clone().step_by(self.images) {
+            let here = first..(first + self.images).min(images.end);
+            if here.len() < self.images {
+                lines.fill(0.0);
+            }
+            self.fill(s, g, x, here.clone(), &mut padded);
+            for (m, line) in lines.chunks_mut(stride).enumerate() {
+                for (n, line) in here.clone().zip(line.chunks_mut(self.plane())) {
+                    let from = &grad[((n * s.groups + g) * s.outputs + m) * s.out_plane()..][..s.out_plane()];
+                    for (from, line) in from.chunks(s.out_width).zip(line.chunks_mut(self.width)) {
+                        line[..s.out_width].copy_from_slice(from);
+                    }
+                }
+            }
+            shifted::dots(&mut Dots {
+                g: &lines,
+                rows: s.outputs,
+                stride,
+                x: &padded,
+                offsets: &self.offsets,
+                runs: self.runs,
+                out: sum,
+            });
+        }
+        scratch::give_back(padded);
+        scratch::give_back(lines);
+    }
+}
+
+/// Images whose patches go into one matrix product.
+fn together(s: &Sizes) -> usize {
+    s.block().div_ceil(s.out_plane()).clamp(1, s.batch.div_ceil(4))
+}
+
+/// Copies between planes of images (N×M×plane, one group) and lines of a matrix (M lines, image after image).
+fn for_each_line(s: &Sizes, count: usize, mut f: impl FnMut(usize, usize, Range<usize>)) {
+    for i in 0..count {
+        for m in 0..s.outputs {
+            let line = (m * count + i) * s.out_plane();
+            f(i, m, line..line + s.out_plane());
+        }
+    }
+}
+
+fn gathered_forward<'w>(
+    s: &Sizes,
+    x: &[f32],
+    filter: impl Fn(usize) -> &'w [f32] + Sync,
+    bias: Option<&[f32]>,
+    out: &mut [f32],
+) {
+    let (depth, image, plane) = (s.inputs * s.taps(), s.groups * s.outputs * s.out_plane(), s.out_plane());
+    let group = together(s);
+    out.par_chunks_mut(group * image).enumerate().for_each(|(piece, out)| {
+        let count = out.len() / image;
+        let mut patches = scratch::take(depth * s.block().min(count * plane));
+        let mut lines = scratch::take(s.outputs * count * plane);
+        for g in 0..s.groups {
+            let w = Matrix::new(filter(g), s.outputs, depth);
+            for_each_block(s, count, |start, columns| {
+                let patches = &mut patches[..depth * columns];
+                gather_images(s, x, g, piece * group, start, patches);
+                multiply_into(&mut lines[start..], count * plane, w, Matrix::new(patches, depth, columns), 1.0, false);
+            });
+            for_each_line(s, count, |i, m, line| {
+                let bias = bias.map_or(0.0, |b| b[g * s.outputs + m]);
+                let out = &mut out[i * image + (g * s.outputs + m) * plane..][..plane];
+                out.iter_mut().zip(&lines[line]).for_each(|(out, x)| *out = x + bias);
+            });
+        }
+        scratch::give_back(patches);
+        scratch::give_back(lines);
+    });
+}
+
+fn gathered_backward_input(s: &Sizes, grad: &[f32], w: &[f32], out: &mut [f32], add: bool) {
+    let (depth, plane) = (s.inputs * s.taps(), s.out_plane());
+    let (image, group) = (s.groups * s.inputs * s.plane(), together(s));
+    out.par_chunks_mut(group * image).enumerate().for_each(|(piece, out)| {
+        if !add {
+            out.fill(0.0);
+        }
+        let count = out.len() / image;
+        let mut patches = scratch::take(depth * s.block().min(count * plane));
+        let mut lines = scratch::take(s.outputs * count * plane);
+        for g in 0..s.groups {
+            let w = Matrix::new(&w[g * s.outputs * depth..], s.outputs, depth).transposed();
+            for_each_line(s, count, |i, m, line| {
+                let n = piece * group + i;
+                lines[line].copy_from_slice(&grad[((n * s.groups + g) * s.outputs + m) * plane..][..plane]);
+            });
+            for_each_block(s, count, |start, columns| {
+                let patches = &mut patches[..depth * columns];
+                let grad = Matrix::strided(&lines[start..], s.outputs, columns, count * plane);
+                multiply_into(patches, columns, w, grad, 1.0, false);
+                for_each_image(s, start, columns, |i, from, range| {
+                    let out = &mut out[i * image + g * s.inputs * s.plane()..][..s.inputs * s.plane()];
+                    scatter(s, patches, columns, range, from, out);
+                });
+            });
+        }
+        scratch::give_back(patches);
+        scratch::give_back(lines);
+    });
+}
+
+fn gathered_backward_weight(s: &Sizes, g: usize, images: Range<usize>, grad: &[f32], x: &[f32], sum: &mut [f32]) {
+    let (depth, plane) = (s.inputs * s.taps(), s.out_plane());
+    let group = together(s);
+    let mut patches = scratch::take(depth * s.block().min(group * plane));
+    let mut lines = scratch::take(s.outputs * group * plane);
+    for first in images.clone().step_by(group) {
+        let count = group.min(images.end - first);
+        for_each_line(s, count, |i, m, line| {
+            lines[line].copy_from_slice(&grad[(((first + i) * s.groups + g) * s.outputs + m) * plane..][..plane]);
+        });
+        for_each_block(s, count, |start, columns| {
+            let patches = &mut patches[..depth * columns];
+            gather_images(s, x, g, first, start, patches);
+            let grad = Matrix::strided(&lines[start..], s.outputs, columns, count * plane);
+            multiply_into(sum, depth, grad, Matrix::new(patches, depth, columns).transposed(), 1.0, true);
+        });
+    }
+    scratch::give_back(patches);
+    scratch::give_back(lines);
+}
+
+/// Calls `f(start, columns)` for blocks of the positions of `count` images.
+fn for_each_block(s: &Sizes, count: usize, mut f: impl FnMut(usize, usize)) {
+    let all = count * s.out_plane();
+    for start in (0..all).step_by(s.block()) {
+        f(start, s.block().min(all - start));
+    }
+}
+
+/// Cuts the positions `start..start + columns` at the borders of images: `f(image, position in it, columns)`.
+fn for_each_image(s: &Sizes, start: usize, columns: usize, mut f: impl FnMut(usize, usize, Range<usize>)) {
+    let mut at = 0;
+    while at < columns {
+        let (image, position) = ((start + at) / s.out_plane(), (start + at) % s.out_plane());
+        let count = (s.out_plane() - position).min(columns - at);
+        f(image, position, at..at + count);
+        at += count;
+    }
+}
+
+/// The im2col matrix of positions of several images, from `start` on, counted from image `first`.
+fn gather_images(s: &Sizes, x: &[f32], g: usize, first: usize, start: usize, patches: &mut [f32]) {
+    let columns = patches.len() / (s.inputs * s.taps());
+    for_each_image(s, start, columns, |i, from, range| {
+        let x = &x[((first + i) * s.groups + g) * s.inputs * s.plane()..][..s.inputs * s.plane()];
+        gather(s, x, patches, columns, range, from);
     });
 }
 
@@ -100,154 +469,105 @@ fn direct(s: &Sizes, x: &[f32], w: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Filters on several channels: gather the patches of some output rows as columns, then one matrix product.
-fn product(s: &Sizes, x: &[f32], w: &[f32], out: &mut [f32]) {
-    let depth = s.inputs * s.taps();
-    let w = Matrix::new(w, w.len() / depth, depth);
-    if s.is_pointwise() {
-        return multiply_into(out, s.out_plane(), w, Matrix::new(x, depth, s.plane()), 1.0, true);
-    }
-    let block = s.block();
-    let mut patches = vec![0.0; depth * block];
-    for start in (0..s.out_plane()).step_by(block) {
-        let columns = block.min(s.out_plane() - start);
-        let patches = &mut patches[..depth * columns];
-        gather(s, x, start, patches);
-        let out = &mut out[start..];
-        multiply_into(out, s.out_plane(), w, Matrix::new(patches, depth, columns), 1.0, true);
-    }
-}
-
-/// The im2col matrix of the output positions from `start` on: one line per (channel, tap), one column per position.
-fn gather(s: &Sizes, x: &[f32], start: usize, patches: &mut [f32]) {
-    let columns = patches.len() / (s.inputs * s.taps());
+/// The im2col matrix of one image's positions from `start` on, into columns `range` of a matrix of `columns`: one line per
+/// (channel, tap), one column per position.
+fn gather(s: &Sizes, x: &[f32], patches: &mut [f32], columns: usize, range: Range<usize>, start: usize) {
     for (line, patches) in patches.chunks_mut(columns).enumerate() {
-        for piece in s.pieces(line, start, columns) {
-            let patch = &mut patches[piece.at.clone()];
-            match piece.source {
+        let patches = &mut patches[range.clone()];
+        s.for_each_piece(line, start, range.len(), |at, source| {
+            let patch = &mut patches[at];
+            match source {
                 None => patch.fill(0.0),
-                Some(source) if s.columns.stride == 1 => patch.copy_from_slice(&x[source..][..patch.len()]),
+                Some(source) if s.columns.stride == 1 => {
+                    patch.iter_mut().zip(&x[source..]).for_each(|(patch, x)| *patch = *x);
+                }
                 Some(source) => {
                     let source = x[source..].iter().step_by(s.columns.stride);
                     patch.iter_mut().zip(source).for_each(|(patch, x)| *patch = *x);
                 }
             }
-        }
+        });
     }
 }
 
 /// Adds the columns of [`gather`]'s matrix back to the pixels they came from.
-fn scatter(s: &Sizes, patches: &[f32], start: usize, x: &mut [f32]) {
-    let columns = patches.len() / (s.inputs * s.taps());
+fn scatter(s: &Sizes, patches: &[f32], columns: usize, range: Range<usize>, start: usize, x: &mut [f32]) {
     for (line, patches) in patches.chunks(columns).enumerate() {
-        for piece in s.pieces(line, start, columns) {
-            if let Some(source) = piece.source {
+        let patches = &patches[range.clone()];
+        s.for_each_piece(line, start, range.len(), |at, source| {
+            let Some(source) = source else { return };
+            if s.columns.stride == 1 {
+                x[source..].iter_mut().zip(&patches[at]).for_each(|(target, patch)| *target += patch);
+            } else {
                 let target = x[source..].iter_mut().step_by(s.columns.stride);
-                target.zip(&patches[piece.at]).for_each(|(target, patch)| *target += patch);
+                target.zip(&patches[at]).for_each(|(target, patch)| *target += patch);
             }
-        }
+        });
     }
-}
-
-/// Neighbouring columns of one line of the im2col matrix.
-struct Piece {
-    /// The columns.
-    at: Range<usize>,
-    /// Where the first of them stands in the input (the others follow `stride` apart); `None` in the padding.
-    source: Option<usize>,
 }
 
 impl Sizes {
     /// Output positions gathered at a time.
     fn block(&self) -> usize {
-        (PATCH_FLOATS / (self.inputs * self.taps())).clamp(1, self.out_plane())
+        (PATCH_FLOATS / (self.inputs * self.taps())).max(1)
     }
 
-    /// The pieces of a line (channel and tap) of the im2col matrix for `count` positions from `start` on.
-    fn pieces(&self, line: usize, start: usize, count: usize) -> impl Iterator<Item = Piece> {
+    /// Calls `f(columns, source)` for the pieces of a line (channel and tap) of the im2col matrix for `count` positions from
+    /// `start` on: neighbouring columns, and where the first of them stands in the input (the others follow a stride
+    /// apart), or `None` in the padding.
+    fn for_each_piece(&self, line: usize, start: usize, count: usize, mut f: impl FnMut(Range<usize>, Option<usize>)) {
         let (channel, tap) = (line / self.taps(), line % self.taps());
         let (ky, kx) = (tap / self.columns.size, tap % self.columns.size);
         let (top, bottom) = self.rows.valid(ky, self.height, self.out_height);
         let (left, right) = self.columns.valid(kx, self.width, self.out_width);
-        let (rows, columns, width, out_width) = (self.rows, self.columns, self.width, self.out_width);
-        let plane = channel * self.plane();
-        (start / out_width..(start + count).div_ceil(out_width)).flat_map(move |y| {
+        let (mut y, mut from, mut at) = (start / self.out_width, start % self.out_width, 0);
+        while at < count {
             // The part of output row y that is wanted, cut where the padding begins and ends.
-            let from = start.max(y * out_width) - y * out_width;
-            let to = (start + count).min((y + 1) * out_width) - y * out_width;
-            let inside = if y >= top && y < bottom { (left.clamp(from, to), right.clamp(from, to)) } else { (to, to) };
-            let inside = (inside.0, inside.1.max(inside.0));
-            let at = move |a: usize, b: usize| y * out_width + a - start..y * out_width + b - start;
-            let source = |x: usize| {
-                let row = y * rows.stride + ky * rows.dilation - rows.before;
-                plane + row * width + x * columns.stride + kx * columns.dilation - columns.before
-            };
-            let middle = (inside.0 < inside.1).then(|| source(inside.0));
-            let pieces = [
-                Piece { at: at(from, inside.0), source: None },
-                Piece { at: at(inside.0, inside.1), source: middle },
-                Piece { at: at(inside.1, to), source: None },
-            ];
-            pieces.into_iter().filter(|p| !p.at.is_empty())
-        })
+            let to = self.out_width.min(from + count - at);
+            let (a, b) = if y >= top && y < bottom { (left.clamp(from, to), right.clamp(from, to)) } else { (to, to) };
+            let b = b.max(a);
+            if a > from {
+                f(at..at + a - from, None);
+            }
+            if b > a {
+                let row = y * self.rows.stride + ky * self.rows.dilation - self.rows.before;
+                let column = a * self.columns.stride + kx * self.columns.dilation - self.columns.before;
+                f(at + a - from..at + b - from, Some(channel * self.plane() + row * self.width + column));
+            }
+            if to > b {
+                f(at + b - from..at + to - from, None);
+            }
+            at += to - from;
+            (y, from) = (y + 1, 0);
+        }
     }
 }
 
-/// dx[n, c] = Σ_m w[m, c] ⋆ dy[n, m]: the transposed matrix product, its columns scattered back to where they came from.
-pub(crate) fn backward_input(s: &Sizes, grad: &[f32], w: &[f32], out: &mut [f32], add: bool) {
-    let (depth, block) = (s.inputs * s.taps(), s.block());
-    out.par_chunks_mut(s.inputs * s.plane()).enumerate().for_each(|(index, out)| {
-        if !add {
-            out.fill(0.0);
-        }
-        let g = index % s.groups;
-        let grad = &grad[index * s.outputs * s.out_plane()..][..s.outputs * s.out_plane()];
-        let w = Matrix::new(&w[g * s.outputs * depth..], s.outputs, depth).transposed();
-        let mut patches = vec![0.0; depth * block];
-        for start in (0..s.out_plane()).step_by(block) {
-            let columns = block.min(s.out_plane() - start);
-            let patches = &mut patches[..depth * columns];
-            let grad = Matrix::strided(&grad[start..], s.outputs, columns, s.out_plane());
-            multiply_into(patches, columns, w, grad, 1.0, false);
-            scatter(s, patches, start, out);
-        }
-    });
-}
+/// Buffers that threads keep for the next piece of work, so that nothing is allocated in the steady state.
+mod scratch {
+    use std::cell::RefCell;
 
-/// dw[m, c] = Σ_n dy[n, m] ⋆ x[n, c]. Images are cut into as many pieces as there are images up to eight, and the
-/// pieces added in order: the sum does not depend on the number of threads.
-pub(crate) fn backward_weight(s: &Sizes, grad: &[f32], x: &[f32], out: &mut [f32], add: bool) {
-    let depth = s.inputs * s.taps();
-    let (size, block) = (s.outputs * depth, s.block());
-    let images = s.batch.div_ceil(8);
-    if !add {
-        out.fill(0.0);
+    thread_local! {
+        static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
     }
-    for (g, out) in out.chunks_mut(size).enumerate() {
-        let pieces: Vec<Vec<f32>> = (0..s.batch.div_ceil(images))
-            .into_par_iter()
-            .map(|piece| {
-                let mut sum = vec![0.0; size];
-                let mut patches = vec![0.0; depth * block];
-                for n in piece * images..((piece + 1) * images).min(s.batch) {
-                    let index = n * s.groups + g;
-                    let x = &x[index * s.inputs * s.plane()..][..s.inputs * s.plane()];
-                    let grad = &grad[index * s.outputs * s.out_plane()..][..s.outputs * s.out_plane()];
-                    for start in (0..s.out_plane()).step_by(block) {
-                        let columns = block.min(s.out_plane() - start);
-                        let patches = &mut patches[..depth * columns];
-                        gather(s, x, start, patches);
-                        let grad = Matrix::strided(&grad[start..], s.outputs, columns, s.out_plane());
-                        let patches = Matrix::new(patches, depth, columns).transposed();
-                        multiply_into(&mut sum, depth, grad, patches, 1.0, true);
-                    }
-                }
-                sum
-            })
-            .collect();
-        for piece in &pieces {
-            out.iter_mut().zip(piece).for_each(|(out, piece)| *out += piece);
-        }
+
+    /// A buffer of `len` numbers with anything in it.
+    pub fn take(len: usize) -> Vec<f32> {
+        let mut buffer = FREE.with_borrow_mut(|free| {
+            let best = free.iter().enumerate().min_by_key(|(_, b)| (b.capacity() < len, b.capacity().abs_diff(len)));
+            best.map(|(i, _)| i).map(|i| free.swap_remove(i)).unwrap_or_default()
+        });
+        buffer.resize(len, 0.0);
+        buffer
+    }
+
+    /// Keeps a buffer for later; a few are enough.
+    pub fn give_back(buffer: Vec<f32>) {
+        FREE.with_borrow_mut(|free| {
+            if free.len() < 8 {
+                free.push(buffer);
+            }
+        });
     }
 }
 
@@ -264,6 +584,7 @@ mod tests {
             let (out_height, out_width) = (rows.places(height, false).unwrap(), columns.places(width, false).unwrap());
             let s = Sizes { batch, groups: 1, inputs, outputs, height, width, out_height, out_width, rows, columns };
             assert!(s.block() < s.out_plane() && !s.block().is_multiple_of(s.out_width));
+            assert!(Padded::new(&s).is_some());
             let numbers = |n: usize, m: usize| (0..n).map(|i| ((i * m) % 17) as f32 - 8.0).collect::<Vec<f32>>();
             let (x, w) = (numbers(batch * inputs * height * width, 7), numbers(outputs * inputs * 9, 5));
             let mut out = vec![0.0; batch * outputs * s.out_plane()];

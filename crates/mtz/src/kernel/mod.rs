@@ -8,6 +8,8 @@ pub(crate) mod broadcast;
 pub(crate) mod conv;
 pub(crate) mod gemm;
 pub(crate) mod reduce;
+pub(crate) mod shifted;
+pub(crate) mod simd;
 pub(crate) mod window;
 
 use rayon::prelude::*;

@@ -6,6 +6,7 @@ use super::{Gradients, Inputs, Operator, Pass, Shapes, Training};
 use crate::error::{Error, Result};
 use crate::kernel::{for_each_run, reduce};
 use crate::tensor::{Dim, Shape, View, ViewMut};
+use rayon::prelude::*;
 
 /// scale · (x − mean) / √(variance + ε) + bias. Inputs: x, scale, bias, mean, variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,11 +90,20 @@ impl Operator for BatchNormalization {
         let x = inputs.get(0);
         let channels = x.shape[1];
         let (means, variances) = training.saved.split_at_mut(channels);
-        let count = (x.data.len() / channels) as f32;
-        for_each_run(means, 1, |c, mean| mean[0] = channel(x, c).map(|p| reduce::sum(p, |x| x)).sum::<f32>() / count);
-        for_each_run(variances, 1, |c, variance| {
-            let squares = channel(x, c).map(|p| reduce::sum(p, |x| (x - means[c]) * (x - means[c])));
-            variance[0] = squares.sum::<f32>() / count;
+        let plane: usize = x.shape[2..].iter().product();
+        means.par_iter_mut().zip(variances.par_iter_mut()).enumerate().for_each(|(c, (mean, variance))| {
+            // One plane at a time, which stays in cache: its mean, its squares about that, then both joined with what
+            // came before (Chan, Golub and LeVeque 1979).
+            let (mut n, mut total_mean, mut squares) = (0.0f32, 0.0f32, 0.0f32);
+            for x in channel(x, c) {
+                let own = reduce::sum(x, |x| x) / plane as f32;
+                let own_squares = reduce::sum(x, |x| (x - own) * (x - own));
+                let (difference, sum) = (own - total_mean, n + plane as f32);
+                squares += own_squares + difference * difference * n * plane as f32 / sum;
+                total_mean += difference * plane as f32 / sum;
+                n = sum;
+            }
+            (*mean, *variance) = (total_mean, squares / n);
         });
         let statistics = [0, 1].map(|i| View { shape: &x.shape[1..2], data: if i == 0 { &*means } else { &*variances } });
         let inputs = [Some(x), inputs.optional(1), inputs.optional(2), Some(statistics[0]), Some(statistics[1])];
@@ -108,12 +118,12 @@ impl Operator for BatchNormalization {
         let factor = |c: usize| 1.0 / (variances[c] + self.epsilon).sqrt();
         // Σ g and Σ g x̂ per channel, with x̂ the normalised input: the gradients of bias and scale.
         let mut sums = vec![0.0; 2 * channels];
-        for_each_run(&mut sums, 2, |c, sums| {
+        sums.par_chunks_mut(2).enumerate().for_each(|(c, sums)| {
+            let mean = means[c];
             for (x, g) in channel(x, c).zip(channel(pass.grad, c)) {
-                for (x, g) in x.iter().zip(g) {
-                    sums[0] += g;
-                    sums[1] += g * (x - means[c]);
-                }
+                let (sum, product) = reduce::two_sums(x, g, |_, g| g, |x, g| g * (x - mean));
+                sums[0] += sum;
+                sums[1] += product;
             }
             sums[1] *= factor(c);
         });
@@ -131,9 +141,12 @@ impl Operator for BatchNormalization {
                 let (mean_g, mean_gx) = (sums[2 * c] / count, sums[2 * c + 1] / count * factor(c));
                 let outer = scale[c] * factor(c);
                 let (x, g) = (&x.data[i * plane..][..plane], &pass.grad.data[i * plane..][..plane]);
-                for ((out, x), g) in out.iter_mut().zip(x).zip(g) {
-                    let value = outer * (g - mean_g - (x - means[c]) * mean_gx);
-                    *out = if add { *out + value } else { value };
+                let mean = means[c];
+                let values = x.iter().zip(g).map(|(x, g)| outer * (g - mean_g - (x - mean) * mean_gx));
+                if add {
+                    out.iter_mut().zip(values).for_each(|(out, value)| *out += value);
+                } else {
+                    out.iter_mut().zip(values).for_each(|(out, value)| *out = value);
                 }
             });
         }

@@ -4,6 +4,7 @@ use super::node::{NodeForm, NodeSpec, to_size};
 use crate::error::{Error, Result};
 use crate::kernel::window::Window;
 use crate::tensor::{Dim, Shape};
+use std::ops::Range;
 
 /// Reads strides, dilations and padding for windows of `kernel` taps; `auto_pad` becomes explicit padding here.
 pub(crate) fn read_windows(node: &mut NodeSpec, kernel: Vec<usize>) -> Result<Vec<Window>> {
@@ -94,6 +95,84 @@ pub(crate) fn pool_shape(windows: &[Window], ceil: bool, x: &Shape) -> Result<Sh
         dims.push(Dim::Fixed(window.places(x.fixed_dim(axis)?, ceil)?));
     }
     Shape::new(dims)
+}
+
+/// The planes a window moves over: input and output, tap by tap and row by row.
+pub(crate) struct Planes {
+    rows: Window,
+    columns: Window,
+    height: usize,
+    width: usize,
+    out_height: usize,
+    out_width: usize,
+}
+
+impl Planes {
+    pub fn new(windows: &[Window], x: &[usize], out: &[usize]) -> Self {
+        let [rows, columns] = two_windows(windows);
+        let size = |shape: &[usize]| if shape.len() == 4 { (shape[2], shape[3]) } else { (1, shape[2]) };
+        let ((height, width), (out_height, out_width)) = (size(x), size(out));
+        Self { rows, columns, height, width, out_height, out_width }
+    }
+
+    /// Numbers of an input plane.
+    pub fn len(&self) -> usize {
+        self.height * self.width
+    }
+
+    /// Numbers of an output plane.
+    pub fn out_len(&self) -> usize {
+        self.out_height * self.out_width
+    }
+
+    /// The commonest window: 2×2, side by side, no padding.
+    pub fn is_two_by_two(&self) -> bool {
+        let plain = Window { size: 2, stride: 2, dilation: 1, before: 0, after: 0 };
+        let whole = self.out_height * 2 <= self.height && self.out_width * 2 <= self.width;
+        self.rows == plain && self.columns == plain && whole
+    }
+
+    /// For 2×2 windows: `f(outputs, upper, lower)` for each row of outputs and the two rows of inputs above it.
+    pub fn for_each_pair(&self, x: &[f32], mut f: impl FnMut(Range<usize>, &[f32], &[f32])) {
+        for y in 0..self.out_height {
+            let (upper, lower) = x[2 * y * self.width..].split_at(self.width);
+            let line = y * self.out_width..(y + 1) * self.out_width;
+            f(line, &upper[..2 * self.out_width], &lower[..2 * self.out_width]);
+        }
+    }
+
+    /// The same for inputs that are written to.
+    pub fn for_each_pair_mut(&self, x: &mut [f32], mut f: impl FnMut(Range<usize>, &mut [f32], &mut [f32])) {
+        for y in 0..self.out_height {
+            let (upper, lower) = x[2 * y * self.width..].split_at_mut(self.width);
+            let line = y * self.out_width..(y + 1) * self.out_width;
+            f(line, &mut upper[..2 * self.out_width], &mut lower[..2 * self.out_width]);
+        }
+    }
+
+    /// Calls `f(tap, from, step, at)` for each tap and output row: outputs `at` see the inputs `from`, `from + step`, ….
+    pub fn for_each_tap(&self, mut f: impl FnMut(usize, usize, usize, Range<usize>)) {
+        (0..self.rows.size * self.columns.size).for_each(|tap| self.tap(tap, &mut f));
+    }
+
+    /// The same with the taps in the opposite order.
+    pub fn for_each_tap_backwards(&self, mut f: impl FnMut(usize, usize, usize, Range<usize>)) {
+        (0..self.rows.size * self.columns.size).rev().for_each(|tap| self.tap(tap, &mut f));
+    }
+
+    fn tap(&self, tap: usize, f: &mut impl FnMut(usize, usize, usize, Range<usize>)) {
+        let (ky, kx) = (tap / self.columns.size, tap % self.columns.size);
+        let (top, bottom) = self.rows.valid(ky, self.height, self.out_height);
+        let (left, right) = self.columns.valid(kx, self.width, self.out_width);
+        if left == right {
+            return;
+        }
+        for y in top..bottom {
+            let row = y * self.rows.stride + ky * self.rows.dilation - self.rows.before;
+            let from = row * self.width + left * self.columns.stride + kx * self.columns.dilation - self.columns.before;
+            f(tap, from, self.columns.stride, y * self.out_width + left..y * self.out_width + right);
+        }
+    }
 }
 
 /// Calls `f(rows, columns)` with the input rows and columns under the window at each place of one plane, in order.
