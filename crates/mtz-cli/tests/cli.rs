@@ -160,10 +160,87 @@ fn damaged_files_end_with_2() {
 
 #[test]
 fn help_ends_with_an_example() {
-    for command in ["inspect", "eval"] {
+    for command in ["inspect", "eval", "train"] {
         let text = String::from_utf8(mtz(&[command, "--help"]).stdout).unwrap();
         assert!(text.contains(&format!("Example:\n  mtz {command} ")), "{text}");
     }
     let version = String::from_utf8(mtz(&["--version"]).stdout).unwrap();
     assert_eq!(version.trim(), format!("mtz {}", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn train_writes_a_model_that_eval_finds_as_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) = (folder.path().join("net.onnx"), mnist());
+    let path = model.to_str().unwrap();
+    let args = ["train", "lenet-300-100", "--data", &data, "-o", path, "--epochs", "1", "--json"];
+    let (code, trained) = json(&args);
+    assert_eq!(code, 0);
+    let error = trained["error"].as_f64().unwrap();
+    assert!(error < 5.0, "{error} %");
+    assert_eq!((&trained["iterations"], &trained["part"]), (&Value::from(937), &Value::from("test")));
+    // The normalisation is inside: no flags are needed.
+    assert_eq!(json(&["eval", path, "--data", &data, "--json"]).1["error"], trained["error"]);
+    let (refused, hint) = failure(&args[..args.len() - 1]);
+    assert!(refused.contains("exists") && hint.contains("--force"), "{refused}");
+    // Going on from it, with the same seed twice, gives the same bytes.
+    let go_on = |name: &str, threads: &str| {
+        let out = folder.path().join(name);
+        let output = [
+            "train",
+            "--from",
+            path,
+            "--data",
+            &data,
+            "-o",
+            out.to_str().unwrap(),
+            "--epochs",
+            "1",
+            "--lr",
+            "0.001",
+            "--threads",
+            threads,
+        ];
+        assert!(mtz(&output).status.success());
+        std::fs::read(out).unwrap()
+    };
+    assert!(go_on("a.onnx", "1") == go_on("b.onnx", "2"));
+}
+
+#[test]
+fn train_refuses_what_cannot_work_before_it_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("net.onnx");
+    let (out, data) = (out.to_str().unwrap(), mnist());
+    let (error, _) = failure(&["train", "lenet-300-100", "--data", &data, "-o", "nowhere/net.onnx"]);
+    assert!(error.contains("nowhere"), "{error}");
+    let (error, _) = failure(&["train", "vgg-16", "--data", &data, "-o", out]);
+    assert!(error.contains("[1, 28, 28]"), "{error}");
+    let (error, _) = failure(&["train", "lenet-6", "--data", &data, "-o", out]);
+    assert!(error.contains("lenet-6"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+/// Ctrl-C writes what has been learned; a kill leaves nothing half-written.
+#[cfg(unix)]
+#[test]
+fn interrupted_training_leaves_a_whole_model_or_none() {
+    for (signal, survives) in [("-INT", true), ("-KILL", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("net.onnx");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_mtz"))
+            .args(["train", "lenet-5", "--data", &mnist(), "-o", model.to_str().unwrap(), "--epochs", "50"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().success(), survives);
+        assert_eq!(model.exists(), survives);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), usize::from(survives));
+        if survives {
+            assert_eq!(json(&["inspect", model.to_str().unwrap(), "--json"]).0, 0);
+        }
+    }
 }

@@ -16,6 +16,9 @@ use std::ops::Range;
 /// Floats of gathered patches a task holds at a time (half a megabyte: it stays in the second-level cache).
 const PATCH_FLOATS: usize = 128 * 1024;
 
+/// Above this, weights do not stay in cache and are read as few times as possible.
+const MANY_WEIGHTS: usize = 200 * 1024;
+
 /// The sizes of one convolution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
@@ -44,6 +47,11 @@ impl Sizes {
 
     fn taps(&self) -> usize {
         self.rows.size * self.columns.size
+    }
+
+    /// Weights of one group.
+    fn weights(&self) -> usize {
+        self.outputs * self.inputs * self.taps()
     }
 
     /// Every channel has filters of its own.
@@ -111,9 +119,10 @@ pub(crate) fn backward_input(s: &Sizes, grad: &[f32], w: &[f32], out: &mut [f32]
 /// dw[m, c] = Σ_n dy[n, m] ⋆ x[n, c]. Images are cut into at most eight pieces whose sums are added in order: the result
 /// does not depend on the number of threads.
 pub(crate) fn backward_weight(s: &Sizes, grad: &[f32], x: &[f32], out: &mut [f32], add: bool) {
-    let size = s.outputs * s.inputs * s.taps();
-    let padded = Padded::new(s).filter(|_| !s.is_depthwise());
-    let images = s.batch.div_ceil(8);
+    let size = s.weights();
+    let images = s.batch.div_ceil(if size > MANY_WEIGHTS { 4 } else { 8 });
+    let padded =
+        Padded::with_images(s, 2048usize.div_ceil(s.out_plane()).clamp(1, images)).filter(|_| !s.is_depthwise());
     if !add {
         out.fill(0.0);
     }
@@ -173,6 +182,14 @@ struct Padded {
 impl Padded {
     /// The layout for a convolution, unless too much of the work would be padding.
     fn new(s: &Sizes) -> Option<Self> {
+        // Small images together until a line has some 500 positions. With many weights, which have to be read for every
+        // group of images, all at once; with few, at least eight pieces of work.
+        let few = if s.weights() > MANY_WEIGHTS { s.batch } else { s.batch.div_ceil(8) };
+        Self::with_images(s, 512usize.div_ceil(s.out_plane()).clamp(1, few))
+    }
+
+    /// The layout with so many images together.
+    fn with_images(s: &Sizes, images: usize) -> Option<Self> {
         let reach = |w: &Window| w.dilation * (w.size - 1) / w.stride;
         let (height, width) = (s.out_height + reach(&s.rows), s.out_width + reach(&s.columns));
         let plane = height * width;
@@ -182,8 +199,6 @@ impl Padded {
         if computed as f64 > 1.6 * s.out_plane() as f64 {
             return None;
         }
-        // Small images together until a line has some 500 positions, but at least eight pieces of work.
-        let images = 512usize.div_ceil(plane).clamp(1, s.batch.div_ceil(8));
         let phases = s.rows.stride * s.columns.stride;
         let offsets = (0..s.inputs * s.taps()).map(|k| {
             let (channel, tap) = (k / s.taps(), k % s.taps());
@@ -245,21 +260,30 @@ impl Padded {
     fn forward(&self, s: &Sizes, x: &[f32], packed: &[Vec<f32>], bias: Option<&[f32]>, out: &mut [f32]) {
         let image = s.groups * s.outputs * s.out_plane();
         let stride = self.runs.end() + SLACK;
-        out.par_chunks_mut(self.images * image).enumerate().for_each(|(piece, out)| {
+        let rows = s.outputs.div_ceil(ROWS) * ROWS;
+        let depth = self.offsets.len();
+        // Many weights and few groups of images: the threads share the filters. Otherwise each has images of its own.
+        let few = s.weights() > MANY_WEIGHTS && s.batch.div_ceil(self.images) < 8;
+        let work = |(piece, out): (usize, &mut [f32])| {
             let images = piece * self.images..piece * self.images + out.len() / image;
             let mut padded = scratch::take(self.len(s));
-            let mut lines = scratch::take(s.outputs.div_ceil(ROWS) * ROWS * stride);
+            let mut lines = scratch::take(rows * stride);
             for (g, packed) in packed.iter().enumerate() {
                 self.fill(s, g, x, images.clone(), &mut padded);
-                shifted::product(&mut Product {
-                    a: packed,
-                    rows: s.outputs,
-                    x: &padded,
-                    offsets: &self.offsets,
-                    runs: self.runs,
-                    out: &mut lines,
-                    stride,
-                });
+                let part = if few { ROWS } else { rows };
+                let jobs = lines.par_chunks_mut(part * stride).zip(packed.par_chunks(part * depth));
+                let product = |(lines, packed): (&mut [f32], &[f32])| {
+                    shifted::product(&mut Product {
+                        a: packed,
+                        rows: lines.len() / stride,
+                        x: &padded,
+                        offsets: &self.offsets,
+                        runs: self.runs,
+                        out: lines,
+                        stride,
+                    });
+                };
+                jobs.for_each(product);
                 for (i, out) in out.chunks_mut(image).enumerate() {
                     let out = &mut out[g * s.outputs * s.out_plane()..][..s.outputs * s.out_plane()];
                     for (m, out) in out.chunks_mut(s.out_plane()).enumerate() {
@@ -274,7 +298,12 @@ impl Padded {
             }
             scratch::give_back(padded);
             scratch::give_back(lines);
-        });
+        };
+        if few {
+            out.chunks_mut(self.images * image).enumerate().for_each(work);
+        } else {
+            out.par_chunks_mut(self.images * image).enumerate().for_each(work);
+        }
     }
 
     /// Adds the gradient of one group's filters on some images.
@@ -575,9 +604,10 @@ mod scratch {
 mod tests {
     use super::*;
 
-    /// Large enough that patches are gathered in several blocks which begin and end inside rows.
+    /// Both methods against the definition, on sizes where patches are gathered in several blocks which begin and end
+    /// inside rows.
     #[test]
-    fn blocks_do_not_show() {
+    fn methods_agree_with_the_definition() {
         let window = Window { size: 3, stride: 1, dilation: 1, before: 1, after: 1 };
         for (rows, columns) in [(window, window), (Window { stride: 2, ..window }, Window { dilation: 2, ..window })] {
             let (height, width, inputs, outputs, batch) = (37, 41, 40, 3, 2);
@@ -587,11 +617,20 @@ mod tests {
             assert!(Padded::new(&s).is_some());
             let numbers = |n: usize, m: usize| (0..n).map(|i| ((i * m) % 17) as f32 - 8.0).collect::<Vec<f32>>();
             let (x, w) = (numbers(batch * inputs * height * width, 7), numbers(outputs * inputs * 9, 5));
+            let depth = inputs * 9;
+            let padded = Padded::new(&s).unwrap();
+            let mut packed = Vec::new();
+            shifted::pack(outputs, depth, &mut packed, |m, k| w[m * depth + k]);
             let mut out = vec![0.0; batch * outputs * s.out_plane()];
-            forward(&s, &x, &w, None, &mut out);
-            let (mut dx, mut dw) = (vec![0.0; x.len()], vec![0.0; w.len()]);
+            padded.forward(&s, &x, &[packed], None, &mut out);
+            let mut gathered = vec![0.0; out.len()];
+            gathered_forward(&s, &x, |_| &w, None, &mut gathered);
+            let [mut dx, mut dx_gathered] = [vec![0.0; x.len()], vec![0.0; x.len()]];
             backward_input(&s, &out, &w, &mut dx, false);
-            backward_weight(&s, &out, &x, &mut dw, false);
+            gathered_backward_input(&s, &out, &w, &mut dx_gathered, false);
+            let [mut dw, mut dw_gathered] = [vec![0.0; w.len()], vec![0.0; w.len()]];
+            padded.backward_weight(&s, 0, 0..batch, &out, &x, &mut dw);
+            gathered_backward_weight(&s, 0, 0..batch, &out, &x, &mut dw_gathered);
             // The definition, one product at a time, in f64.
             let (mut y, mut gx, mut gw) = (vec![0.0; out.len()], vec![0.0; x.len()], vec![0.0; w.len()]);
             for flat in 0..out.len() {
@@ -615,7 +654,9 @@ mod tests {
                     }
                 }
             }
-            for (got, expected) in [(&out, &y), (&dx, &gx), (&dw, &gw)] {
+            let shifted = [(&out, &y), (&dx, &gx), (&dw, &gw)];
+            let gathered = [(&gathered, &y), (&dx_gathered, &gx), (&dw_gathered, &gw)];
+            for (got, expected) in shifted.into_iter().chain(gathered) {
                 let scale = expected.iter().fold(1.0f64, |m, x| m.max(x.abs()));
                 assert!(got.iter().zip(expected).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5 * scale));
             }

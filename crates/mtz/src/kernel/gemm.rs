@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-/// Rows of the result computed by one task.
+/// Rows of the result computed by one task, at most: more share the packed right side, fewer give every thread work.
 const ROWS: usize = 64;
 
 /// A matrix inside a slice, by its strides.
@@ -98,8 +98,9 @@ pub(crate) fn multiply(c: &mut [f32], a: Matrix, b: Matrix, scale: f32, add: boo
     if a.rows == 1 && stride > 1 && b.column_stride != 1 {
         return multiply(c, b.transposed(), a.transposed(), scale, add);
     }
-    c.par_chunks_mut(ROWS * stride).enumerate().for_each(|(i, c)| {
-        multiply_into(c, stride, a.rows_from(i * ROWS, ROWS), b, scale, add);
+    let rows = a.rows.div_ceil(2).clamp(8, ROWS);
+    c.par_chunks_mut(rows * stride).enumerate().for_each(|(i, c)| {
+        multiply_into(c, stride, a.rows_from(i * rows, rows), b, scale, add);
     });
 }
 

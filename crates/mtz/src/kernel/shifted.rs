@@ -3,6 +3,7 @@
 //! In a padded image with rows laid end to end, tap (dy, dx) of a convolution sees the same numbers as the centre, shifted
 //! by a constant. So a convolution is a matrix product where line k of the right matrix begins at `x[offsets[k]]`: no
 //! patches are gathered. The same view turns the weight gradient into dot products of shifted lines.
+#![allow(clippy::needless_range_loop)] // indices keep the unrolled loops over registers readable
 
 use super::simd::{Vector, dispatch};
 
