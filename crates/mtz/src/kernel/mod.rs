@@ -8,6 +8,7 @@ pub(crate) mod broadcast;
 pub(crate) mod conv;
 pub(crate) mod gemm;
 pub(crate) mod reduce;
+pub(crate) mod scratch;
 pub(crate) mod shifted;
 pub(crate) mod simd;
 pub(crate) mod window;
@@ -54,6 +55,29 @@ pub(crate) fn map3_into(
             out.iter_mut().zip(values).for_each(|(out, value)| *out += value);
         } else {
             out.iter_mut().zip(values).for_each(|(out, value)| *out = value);
+        }
+    });
+}
+
+/// out[index] = f(x[Σ index · stride]) over all indices below `shape`, or +=.
+pub(crate) fn read_strided(
+    x: &[f32],
+    shape: &[usize],
+    strides: &[usize],
+    out: &mut [f32],
+    add: bool,
+    f: impl Fn(f32) -> f32 + Sync,
+) {
+    let Some((&step, front)) = strides.split_last() else { return map_into(x, out, add, f) };
+    for_each_run(out, shape[front.len()], |index, run| {
+        let (mut rest, mut start) = (index, 0);
+        for (axis, stride) in front.iter().enumerate().rev() {
+            start += rest % shape[axis] * stride;
+            rest /= shape[axis];
+        }
+        for (i, out) in run.iter_mut().enumerate() {
+            let value = f(x[start + i * step]);
+            *out = if add { *out + value } else { value };
         }
     });
 }

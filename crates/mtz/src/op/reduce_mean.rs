@@ -5,7 +5,7 @@ use super::node::{ConstantForm, NodeForm, NodeSpec, from_size};
 use super::{BASE_OPSET, Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::Result;
 use crate::kernel::broadcast::broadcast_strides;
-use crate::kernel::{for_each_run, reduce};
+use crate::kernel::{for_each_run, read_strided, reduce};
 use crate::tensor::{Dim, Shape, ViewMut, strides};
 
 /// The mean over chosen axes.
@@ -96,19 +96,7 @@ impl Operator for ReduceMean {
         let kept: Vec<usize> = shape.iter().enumerate().map(|(a, &n)| if self.axes.contains(&a) { 1 } else { n }).collect();
         let own = broadcast_strides(&kept, shape);
         let count: usize = self.axes.iter().map(|&a| shape[a]).product();
-        let Some((&step, front)) = own.split_last() else { return gradient.pass_on(pass.grad.data) };
-        let add = gradient.add;
-        for_each_run(gradient.data, shape[front.len()], |index, run| {
-            let (mut rest, mut start) = (index, 0);
-            for (axis, stride) in front.iter().enumerate().rev() {
-                start += rest % shape[axis] * stride;
-                rest /= shape[axis];
-            }
-            for (i, out) in run.iter_mut().enumerate() {
-                let g = pass.grad.data[start + i * step] / count as f32;
-                *out = if add { *out + g } else { g };
-            }
-        });
+        read_strided(pass.grad.data, shape, &own, gradient.data, gradient.add, |g| g / count as f32);
     }
 
     fn links(&self, inputs: &[&[usize]], _output: &[usize]) -> Vec<AxisLink> {

@@ -4,7 +4,7 @@ use super::axes::{AxisLink, Port};
 use super::node::{NodeForm, NodeSpec, to_size};
 use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
-use crate::kernel::for_each_run;
+use crate::kernel::read_strided;
 use crate::tensor::{Shape, ViewMut, strides};
 
 /// Axes in another order.
@@ -44,42 +44,18 @@ impl Operator for Transpose {
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         let x = inputs.get(0);
         let own = strides(x.shape);
-        let Some((&last, front)) = self.permutation.split_last() else {
-            return out.data.copy_from_slice(x.data);
-        };
-        let step = own[last];
-        for_each_run(out.data, out.shape[front.len()], |index, run| {
-            let (mut rest, mut start) = (index, 0);
-            for (axis, &from) in front.iter().enumerate().rev() {
-                start += rest % out.shape[axis] * own[from];
-                rest /= out.shape[axis];
-            }
-            for (i, out) in run.iter_mut().enumerate() {
-                *out = x.data[start + i * step];
-            }
-        });
+        let steps: Vec<usize> = self.permutation.iter().map(|&from| own[from]).collect();
+        read_strided(x.data, out.shape, &steps, out.data, false, |x| x);
     }
 
     fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
         let Some(gradient) = gradients.get(0) else { return };
-        // The same walk with input and output exchanged: read the gradient in the input's order.
-        let steps = strides(pass.grad.shape);
+        // The same walk with input and output exchanged: the gradient is read in the input's order.
         let shape = pass.inputs.get(0).shape;
-        let place = |axis: usize| self.permutation.iter().position(|&a| a == axis).map_or(0, |p| steps[p]);
-        let own: Vec<usize> = (0..shape.len()).map(place).collect();
-        let Some((&step, front)) = own.split_last() else { return gradient.pass_on(pass.grad.data) };
-        let add = gradient.add;
-        for_each_run(gradient.data, shape[front.len()], |index, run| {
-            let (mut rest, mut start) = (index, 0);
-            for (axis, stride) in front.iter().enumerate().rev() {
-                start += rest % shape[axis] * stride;
-                rest /= shape[axis];
-            }
-            for (i, out) in run.iter_mut().enumerate() {
-                let g = pass.grad.data[start + i * step];
-                *out = if add { *out + g } else { g };
-            }
-        });
+        let own = strides(pass.grad.shape);
+        let place = |axis: usize| self.permutation.iter().position(|&a| a == axis).map_or(0, |p| own[p]);
+        let steps: Vec<usize> = (0..shape.len()).map(place).collect();
+        read_strided(pass.grad.data, shape, &steps, gradient.data, gradient.add, |g| g);
     }
 
     fn links(&self, _inputs: &[&[usize]], _output: &[usize]) -> Vec<AxisLink> {
