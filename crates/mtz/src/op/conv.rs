@@ -10,7 +10,7 @@ use crate::kernel::window::Window;
 use crate::kernel::{for_each_run, reduce};
 use crate::tensor::{Dim, Shape, ViewMut};
 
-/// out[n, m] = bias[m] + Σ_c w[m, c] ∗ x[n, c].
+/// `out[n, m] = bias[m] + Σ_c w[m, c] ∗ x[n, c]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conv {
     /// One window per spatial axis.

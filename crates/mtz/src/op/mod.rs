@@ -1,5 +1,5 @@
 //! The operators, one file each: how it is read and written, its shape rule, its forward pass, and which axes move
-//! together. The list in [`operators!`] below is the only one; the reader, the runner and the documentation use it.
+//! together. The list in `operators!` below is the only one; the reader, the runner and the documentation use it.
 
 pub mod axes;
 pub mod node;

@@ -16,7 +16,7 @@ pub enum Target<'a> {
 /// How far the output is from the target, as a mean over the samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
-    /// −log softmax(x)[class]; the output is logits.
+    /// `−log softmax(x)[class]`; the output is logits.
     CrossEntropy,
     /// Binary cross-entropy of each number, which is a logit; mean over the attributes.
     BinaryCrossEntropy,
