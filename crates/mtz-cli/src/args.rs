@@ -77,8 +77,8 @@ pub struct Eval {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  mtz train lenet-300-100 --data data/mnist -o digits.onnx")]
 pub struct Train {
-    /// What to build: lenet-300-100, lenet-5, vgg-11, vgg-16, resnet-18, resnet-20, resnet-28, resnet-32, resnet-56
-    #[arg(value_name = "ARCH", value_parser = clap::builder::PossibleValuesParser::new(crate::train::names()), hide_possible_values = true, required_unless_present = "from", conflicts_with = "from")]
+    /// What to build
+    #[arg(value_name = "ARCH", value_parser = clap::builder::PossibleValuesParser::new(crate::train::names()), required_unless_present = "from", conflicts_with = "from")]
     pub architecture: Option<String>,
     #[command(flatten)]
     pub data: Data,

@@ -34,7 +34,6 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
         }
     };
     let test = samples::open(&args.data, &name, &start, Part::Test)?;
-    // Where there is no test part, the fixed tenth that is held out serves for it.
     let recipe = args.recipe(&start);
     let how = Fit {
         epochs: args.epochs.unwrap_or(recipe.epochs),
@@ -44,7 +43,9 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
         optimizer: OptimizerKind::Sgd { momentum: 0.9, nesterov: true },
         weight_decay: args.weight_decay.unwrap_or(recipe.weight_decay),
         augmentation: Augmentation { shift: args.shift.unwrap_or(recipe.shift), flip: args.flip },
+        // Where there is no test part, a fixed tenth is held out and reported; it must not choose the epoch then.
         validation: if test.part == "all" { 0.1 } else { args.validation },
+        keep_best: test.part != "all",
         seed: common.seed,
         memory: args.memory,
     };

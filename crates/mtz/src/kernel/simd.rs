@@ -2,7 +2,7 @@
 //!
 //! A kernel is written once, generic over [`Vector`], and instantiated by [`dispatch!`] inside functions that enable
 //! AVX-512 or AVX2 with FMA; elsewhere (and on other machines) the portable [`Lanes`] are compiled, which the compiler turns into
-//! NEON or SSE. The portable version is what Miri and the tests compare with.
+//! NEON or SSE. Tests compare the portable version with the others.
 #![allow(clippy::needless_range_loop)] // indices keep the unrolled loops over registers readable
 
 /// A few f32 that are computed with at once.

@@ -95,6 +95,13 @@ impl Operator for Conv {
         forward(&sizes, x.data, w.data, inputs.optional(2).map(|b| b.data), out.data);
     }
 
+    fn scratch(&self, inputs: &[&[usize]], output: &[usize]) -> u64 {
+        // At most: padded images with their border, lines of results, and the packed weights.
+        let bytes = |shape: &[usize]| shape.iter().fold(4u64, |n, &d| n.saturating_mul(d as u64));
+        let all = inputs.iter().take(2).map(|s| bytes(s).saturating_mul(2)).fold(bytes(output), u64::saturating_add);
+        all.saturating_add(1 << 20)
+    }
+
     fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
         let (x, w, grad) = (pass.inputs.get(0), pass.inputs.get(1), pass.grad);
         let sizes = self.sizes(x.shape, w.shape, grad.shape);

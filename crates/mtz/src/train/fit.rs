@@ -30,8 +30,10 @@ pub struct Fit {
     pub weight_decay: f32,
     /// Random changes to the images.
     pub augmentation: Augmentation,
-    /// The share of the samples that is held out to choose the best epoch; 0 keeps the last.
+    /// The share of the samples that is held out and measured after every epoch.
     pub validation: f32,
+    /// Keep the epoch that is best on held-out samples instead of the last. Their error is then no honest test error.
+    pub keep_best: bool,
     /// Where random numbers begin.
     pub seed: u64,
     /// Bytes an evaluation may take.
@@ -54,7 +56,7 @@ pub struct Progress {
 /// What came out.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The trained network: the best on held-out data; the last if none is held out, or if the run was stopped.
+    /// The trained network: the best on held-out data if that was asked for, otherwise (or if it was stopped) the last.
     pub graph: Graph,
     /// Steps done.
     pub steps: usize,
@@ -136,7 +138,8 @@ pub fn fit(
             let now = program.bindings().apply(graph, &parameters)?;
             let options = Options { batch_size: how.batch_size, memory: how.memory };
             let result = evaluate_on(&now, feed, &held_out, options, |_| {})?;
-            if best.as_ref().is_none_or(|b| (result.error, result.loss) <= (b.result.error, b.result.loss)) {
+            let better = best.as_ref().is_none_or(|b| (result.error, result.loss) <= (b.result.error, b.result.loss));
+            if better || !how.keep_best {
                 best = Some(Best { result, parameters: parameters.snapshot() });
             }
         }

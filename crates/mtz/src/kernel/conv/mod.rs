@@ -256,4 +256,31 @@ mod tests {
             }
         }
     }
+
+    /// A stride from a hostile file is no reason to allocate.
+    #[test]
+    fn absurd_strides_cost_nothing() {
+        let window = Window { size: 3, stride: 1 << 31, dilation: 1, before: 1, after: 1 };
+        let (height, width) = (8, 8);
+        let s = Sizes {
+            batch: 1,
+            groups: 1,
+            inputs: 2,
+            outputs: 1,
+            height,
+            width,
+            out_height: window.places(height, false).unwrap(),
+            out_width: window.places(width, false).unwrap(),
+            rows: window,
+            columns: window,
+        };
+        let (x, w) = (vec![1.0; 2 * 64], vec![1.0; 18]);
+        let mut out = vec![0.0; 1];
+        forward(&s, &x, &w, None, &mut out);
+        assert_eq!(out, [8.0]); // four taps on each of two channels are inside
+        let (mut dx, mut dw) = (vec![0.0; x.len()], vec![0.0; w.len()]);
+        backward_input(&s, &out, &w, &mut dx, false);
+        backward_weight(&s, &out, &x, &mut dw, false);
+        assert_eq!((dx.iter().sum::<f32>(), dw.iter().sum::<f32>()), (64.0, 64.0));
+    }
 }

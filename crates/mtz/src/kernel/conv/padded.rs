@@ -7,6 +7,9 @@ use crate::kernel::window::Window;
 use rayon::prelude::*;
 use std::ops::Range;
 
+/// The largest stride this method is used for.
+const MAX_STRIDE: usize = 4;
+
 /// The padded images of the shifted method. With a stride, rows and columns are dealt out to as many *phases* as the stride
 /// has steps, so that neighbouring outputs read neighbouring numbers in each phase. `images` images lie behind each other
 /// in every plane, a run of positions each; positions at the ends of rows are computed for nothing.
@@ -32,6 +35,10 @@ impl Padded {
 
     /// The layout with so many images together.
     pub(super) fn with_images(s: &Sizes, images: usize) -> Option<Self> {
+        // A phase per step of the stride: for small strides only, which are all that networks use.
+        if s.rows.stride.max(s.columns.stride) > MAX_STRIDE {
+            return None;
+        }
         let reach = |w: &Window| w.dilation * (w.size - 1) / w.stride;
         let (height, width) = (s.out_height + reach(&s.rows), s.out_width + reach(&s.columns));
         let plane = height * width;
