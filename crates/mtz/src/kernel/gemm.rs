@@ -21,11 +21,6 @@ impl<'a> Matrix<'a> {
         Self { data, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
-    /// A matrix whose rows are `stride` elements apart.
-    pub(crate) fn strided(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
-        Self { data, rows, columns, row_stride: stride, column_stride: 1 }
-    }
-
     /// Rows and columns exchanged.
     pub(crate) fn transposed(self) -> Self {
         Self {

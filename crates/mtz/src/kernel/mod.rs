@@ -6,11 +6,12 @@
 
 pub(crate) mod broadcast;
 pub(crate) mod conv;
+pub(crate) mod disjoint;
 pub(crate) mod gemm;
 pub(crate) mod reduce;
 pub(crate) mod scratch;
-pub(crate) mod shifted;
 pub(crate) mod simd;
+pub(crate) mod transpose;
 pub(crate) mod window;
 
 use rayon::prelude::*;

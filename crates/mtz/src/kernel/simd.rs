@@ -29,8 +29,8 @@ pub(crate) trait Vector: Copy {
     /// self + a · b.
     fn multiply_add(self, a: Self, b: Self) -> Self;
 
-    /// The sum of all numbers.
-    fn sum(self) -> f32;
+    /// The greater number of each pair; `other` where self is not a number.
+    fn max(self, other: Self) -> Self;
 }
 
 /// The portable vector.
@@ -69,9 +69,14 @@ impl Vector for Lanes {
     }
 
     #[inline(always)]
-    fn sum(self) -> f32 {
-        let [a, b, c, d, e, f, g, h] = self.0;
-        ((a + e) + (b + f)) + ((c + g) + (d + h))
+    fn max(self, other: Self) -> Self {
+        let mut out = other.0;
+        for i in 0..8 {
+            if self.0[i] > out[i] {
+                out[i] = self.0[i];
+            }
+        }
+        Self(out)
     }
 }
 
@@ -115,10 +120,8 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn sum(self) -> f32 {
-            let mut lanes = [0.0; 8];
-            unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), self.0) };
-            super::Lanes(lanes).sum()
+        fn max(self, other: Self) -> Self {
+            Self(unsafe { _mm256_max_ps(self.0, other.0) })
         }
     }
 
@@ -147,14 +150,23 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn sum(self) -> f32 {
-            unsafe { _mm512_reduce_add_ps(self.0) }
+        fn max(self, other: Self) -> Self {
+            Self(unsafe { _mm512_max_ps(self.0, other.0) })
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2, Avx512};
+
+/// Numbers in a vector, and the vectors a kernel may keep as sums beside what it reads, on this machine.
+pub(crate) fn capacity() -> (usize, usize) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        return (Avx512::LEN, 28);
+    }
+    (Lanes::LEN, 12)
+}
 
 /// Defines `fn $name(args)` that runs `$kernel::<V, ROWS, COLUMNS>(args)` on the widest vectors the machine has. ROWS ×
 /// COLUMNS vectors are held in registers: as many as the instruction set has room for.

@@ -92,7 +92,7 @@ impl Operator for Conv {
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         let (x, w) = (inputs.get(0), inputs.get(1));
         let sizes = self.sizes(x.shape, w.shape, out.shape);
-        forward(&sizes, x.data, w.data, inputs.optional(2).map(|b| b.data), out.data);
+        forward(&sizes, x.data, w.data, inputs.optional(2).map(|b| b.data), false, out.data);
     }
 
     fn scratch(&self, inputs: &[&[usize]], output: &[usize]) -> u64 {

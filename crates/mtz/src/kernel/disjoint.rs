@@ -1,0 +1,35 @@
+//! One slice, written by several threads in places that do not overlap.
+
+use std::marker::PhantomData;
+
+/// A mutable slice that can be handed to several tasks.
+#[derive(Clone, Copy)]
+pub(crate) struct Disjoint<'a> {
+    start: *mut f32,
+    len: usize,
+    life: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: the only way to the numbers is `part`, whose callers promise not to overlap.
+#[allow(unsafe_code)]
+unsafe impl Send for Disjoint<'_> {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Disjoint<'_> {}
+
+impl<'a> Disjoint<'a> {
+    pub(crate) fn new(slice: &'a mut [f32]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len(), life: PhantomData }
+    }
+
+    /// The numbers from `start`, `len` of them.
+    ///
+    /// # Safety
+    /// While the result lives, nobody else may ask for any of its numbers.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &'a mut [f32] {
+        assert!(start <= self.len && len <= self.len - start, "a part outside of the slice");
+        // SAFETY: inside the slice by the assertion, unshared by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
+    }
+}
