@@ -1,9 +1,24 @@
-//! Matrix products, on the `gemm` crate: it picks AVX-512, AVX2 or NEON at run time.
+//! Matrix products.
+//!
+//! Vectors run along the columns of the result, rows are broadcast, and a tile of both stays in registers over a stretch of the
+//! inner dimension: the kernel of the convolutions without their taps. Few rows go to the `gemm` crate, which has code for
+//! products with a vector. `docs/performance.md` compares the two.
+#![allow(clippy::needless_range_loop)] // indices keep the unrolled loops over registers readable
 
+use super::disjoint::Disjoint;
+use super::scratch;
+use super::simd::{self, Vector, dispatch};
+use super::transpose::transpose;
 use rayon::prelude::*;
 
-/// Rows of the result computed by one task, at most: more share the packed right side, fewer give every thread work.
-const ROWS: usize = 64;
+/// Below so many rows, packing the right side costs more than it saves.
+const FEW_ROWS: usize = 4;
+
+/// The inner dimension is worked on in stretches of this size: two vectors of each line fill the first-level cache.
+const DEPTH: usize = 256;
+
+/// Rows that share a packed right side.
+const ROWS: usize = 512;
 
 /// A matrix inside a slice, by its strides.
 #[derive(Clone, Copy)]
@@ -32,11 +47,6 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// The rows from `start`, at most `count` of them.
-    fn rows_from(self, start: usize, count: usize) -> Self {
-        Self { data: &self.data[start * self.row_stride..], rows: count.min(self.rows - start), ..self }
-    }
-
     /// Whether every element lies inside the slice.
     fn fits(&self) -> bool {
         self.rows == 0
@@ -45,57 +55,267 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// C = scale · A B, or C += scale · A B, on one thread. C is row-major with `stride` elements from row to row.
-pub(crate) fn multiply_into(c: &mut [f32], stride: usize, a: Matrix, b: Matrix, scale: f32, add: bool) {
-    let (m, n, k) = (a.rows, b.columns, a.columns);
+/// C = scale · A B (or C += …) with C row-major and contiguous. Every element is summed in the same order whatever the number of
+/// threads.
+pub(crate) fn multiply(c: &mut [f32], a: Matrix, b: Matrix, scale: f32, add: bool) {
+    let (m, n, depth) = (a.rows, b.columns, a.columns);
     if m == 0 || n == 0 {
         return;
     }
-    assert!(a.columns == b.rows && a.fits() && b.fits(), "matrix sizes do not fit together");
-    assert!(n <= stride && (m - 1) * stride + n <= c.len(), "the result does not fit");
-    let signed = |stride: usize| isize::try_from(stride).unwrap_or(isize::MAX);
-    // SAFETY: the assertions above place every element that gemm touches (A: m×k, B: k×n, C: m×n, by these strides)
-    // inside its slice, slices never exceed isize::MAX bytes, and `c` is borrowed mutably, so it overlaps neither
-    // input.
-    #[allow(unsafe_code)]
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c.as_mut_ptr(),
-            1,
-            signed(stride),
-            add,
-            a.data.as_ptr(),
-            signed(a.column_stride),
-            signed(a.row_stride),
-            b.data.as_ptr(),
-            signed(b.column_stride),
-            signed(b.row_stride),
-            1.0,
-            scale,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
+    assert!(depth == b.rows && a.fits() && b.fits(), "matrix sizes do not fit together");
+    assert!(m * n <= c.len(), "the result does not fit");
+    let c = &mut c[..m * n];
+    if m < FEW_ROWS || depth == 0 {
+        return few_rows(c, a, b, scale, add);
+    }
+    // The left side with its rows next to each other.
+    let mut turned = Vec::new();
+    let (left, left_stride) = if a.row_stride == 1 {
+        (a.data, a.column_stride)
+    } else {
+        turned = scratch::take(depth * m);
+        let pieces = m.div_ceil(64).max(1);
+        let target = Disjoint::new(&mut turned);
+        // Bands of the inner dimension, so that the threads write separate parts.
+        let band = depth.div_ceil(8).next_multiple_of(8);
+        (0..depth.div_ceil(band)).into_par_iter().for_each(|i| {
+            let (start, end) = (i * band, ((i + 1) * band).min(depth));
+            // SAFETY: bands do not overlap.
+            #[allow(unsafe_code)]
+            let out = unsafe { target.part(start * m, (end - start) * m) };
+            for piece in 0..pieces {
+                let (row, rows) = (piece * 64, 64.min(m - piece * 64));
+                let from = &a.data[row * a.row_stride + start * a.column_stride..];
+                if a.column_stride == 1 {
+                    transpose(rows, end - start, from, a.row_stride, out, |k| k * m + row);
+                } else {
+                    for k in 0..end - start {
+                        for r in 0..rows {
+                            out[k * m + row + r] = from[r * a.row_stride + k * a.column_stride];
+                        }
+                    }
+                }
+            }
+        });
+        (turned.as_slice(), m)
+    };
+    let (len, _) = simd::capacity();
+    let vectors = if n <= len { 1 } else { 2 };
+    let lanes = vectors * len;
+    let blocks = n.div_ceil(lanes);
+    // Columns of one task: rows that are read serve several vectors, but every thread should have work.
+    let together = (blocks / 8).clamp(1, 8);
+    let (tasks, bands) = (blocks.div_ceil(together), m.div_ceil(ROWS));
+    let out = Disjoint::new(c);
+    (0..tasks * bands).into_par_iter().for_each(|i| {
+        let (band, task) = (i / tasks, i % tasks);
+        let rows = band * ROWS..((band + 1) * ROWS).min(m);
+        let columns = task * together * lanes..((task + 1) * together * lanes).min(n);
+        let mut packed = scratch::take(together * DEPTH * lanes);
+        let mut lines = scratch::take(together * rows.len() * lanes);
+        for start in (0..depth).step_by(DEPTH) {
+            let here = DEPTH.min(depth - start);
+            for (block, packed) in packed.chunks_mut(DEPTH * lanes).enumerate() {
+                let first = columns.start + block * lanes;
+                let count = lanes.min(columns.end.saturating_sub(first));
+                if count > 0 {
+                    pack(b, start, here, first, count, lanes, packed);
+                }
+            }
+            product(&mut Strip {
+                a: &left[start * left_stride + rows.start..],
+                stride: left_stride,
+                rows: rows.len(),
+                depth: here,
+                b: &packed,
+                blocks: columns.len().div_ceil(lanes),
+                vectors,
+                lines: &mut lines,
+                first: start == 0,
+            });
+        }
+        for row in rows.clone() {
+            // SAFETY: tasks have separate rows and columns.
+            #[allow(unsafe_code)]
+            let c = unsafe { out.part(row * n + columns.start, columns.len()) };
+            for (block, c) in c.chunks_mut(lanes).enumerate() {
+                let line = &lines[(block * rows.len() + row - rows.start) * lanes..];
+                if add {
+                    c.iter_mut().zip(line).for_each(|(c, x)| *c += scale * x);
+                } else {
+                    c.iter_mut().zip(line).for_each(|(c, x)| *c = scale * x);
+                }
+            }
+        }
+        scratch::give_back(packed);
+        scratch::give_back(lines);
+    });
+    scratch::give_back(turned);
+}
+
+/// Columns `first..first + count` of rows `start..start + depth`, as lines of `lanes` numbers.
+fn pack(b: Matrix, start: usize, depth: usize, first: usize, count: usize, lanes: usize, packed: &mut [f32]) {
+    let from = &b.data[start * b.row_stride + first * b.column_stride..];
+    if count < lanes {
+        packed[..depth * lanes].fill(0.0);
+    }
+    if b.row_stride == 1 {
+        transpose(count, depth, from, b.column_stride, packed, |k| k * lanes);
+    } else if b.column_stride == 1 {
+        for (k, line) in packed.chunks_mut(lanes).take(depth).enumerate() {
+            line[..count].copy_from_slice(&from[k * b.row_stride..][..count]);
+        }
+    } else {
+        for (k, line) in packed.chunks_mut(lanes).take(depth).enumerate() {
+            for (i, x) in line.iter_mut().take(count).enumerate() {
+                *x = from[k * b.row_stride + i * b.column_stride];
+            }
+        }
     }
 }
 
-/// C = scale · A B (or C += …) with C contiguous, rows shared out among the threads.
-pub(crate) fn multiply(c: &mut [f32], a: Matrix, b: Matrix, scale: f32, add: bool) {
-    let stride = b.columns;
-    if stride == 0 {
-        return;
+/// lines[block][row][lane] (+)= Σ_k a[k · stride + row] · b[block][k][lane].
+pub(crate) struct Strip<'a> {
+    a: &'a [f32],
+    stride: usize,
+    rows: usize,
+    depth: usize,
+    /// Blocks are [`DEPTH`] lines apart.
+    b: &'a [f32],
+    blocks: usize,
+    /// Vectors of a line: 1 or 2.
+    vectors: usize,
+    lines: &'a mut [f32],
+    /// The sums begin here.
+    first: bool,
+}
+
+dispatch!(
+    /// Computes a [`Strip`].
+    product, product_kernel, (job: &mut Strip), avx512: 2 x 14, other: 2 x 6
+);
+
+#[inline(always)]
+fn product_kernel<V: Vector, const N: usize, const P: usize>(job: &mut Strip) {
+    let lanes = job.vectors * V::LEN;
+    assert!(job.depth > 0 && job.depth <= DEPTH && (job.depth - 1) * job.stride + job.rows <= job.a.len());
+    assert!(job.blocks * DEPTH * lanes <= job.b.len() && job.blocks * job.rows * lanes <= job.lines.len());
+    let mut row = 0;
+    while row < job.rows {
+        let left = job.rows - row;
+        let mut done = 0;
+        for block in 0..job.blocks {
+            // SAFETY: rows row..row + done exist, and the assertions above place all that is touched inside the slices.
+            #[allow(unsafe_code)]
+            unsafe {
+                done = match (job.vectors, left) {
+                    (1, 16..) if P >= 14 => tile::<V, 1, 16>(job, row, block),
+                    (1, 8..) => tile::<V, 1, 8>(job, row, block),
+                    (1, 4..) => tile::<V, 1, 4>(job, row, block),
+                    (1, 2..) => tile::<V, 1, 2>(job, row, block),
+                    (1, _) => tile::<V, 1, 1>(job, row, block),
+                    // 16 rows are two eights, not a 14 and a 2.
+                    (_, 14..) if P >= 14 && left != 16 => tile::<V, N, 14>(job, row, block),
+                    (_, 8..) if P >= 14 => tile::<V, N, 8>(job, row, block),
+                    (_, 6..) => tile::<V, N, 6>(job, row, block),
+                    (_, 4..) => tile::<V, N, 4>(job, row, block),
+                    (_, 2..) => tile::<V, N, 2>(job, row, block),
+                    _ => tile::<V, N, 1>(job, row, block),
+                };
+            }
+        }
+        row += done.max(1);
     }
-    // A single row of C is cut along its columns instead, so that batch size one uses all threads too.
-    if a.rows == 1 && stride > 1 && b.column_stride != 1 {
-        return multiply(c, b.transposed(), a.transposed(), scale, add);
+}
+
+/// P rows × N vectors of the result; how many rows that were.
+///
+/// # Safety
+/// Rows row..row + P of `a` and of the block's lines must exist, for all of the depth.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn tile<V: Vector, const N: usize, const P: usize>(job: &mut Strip, row: usize, block: usize) -> usize {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let out = job.lines.as_mut_ptr().add((block * job.rows + row) * N * V::LEN);
+        let mut sums = [[V::splat(0.0); N]; P];
+        if !job.first {
+            for p in 0..P {
+                for n in 0..N {
+                    sums[p][n] = V::load(out.add((p * N + n) * V::LEN));
+                }
+            }
+        }
+        let mut a = job.a.as_ptr().add(row);
+        let mut b = job.b.as_ptr().add(block * DEPTH * N * V::LEN);
+        for _ in 0..job.depth {
+            let line: [V; N] = std::array::from_fn(|n| V::load(b.add(n * V::LEN)));
+            for p in 0..P {
+                let x = V::splat(*a.add(p));
+                for n in 0..N {
+                    sums[p][n] = sums[p][n].multiply_add(line[n], x);
+                }
+            }
+            a = a.wrapping_add(job.stride);
+            b = b.wrapping_add(N * V::LEN);
+        }
+        for p in 0..P {
+            for n in 0..N {
+                sums[p][n].store(out.add((p * N + n) * V::LEN));
+            }
+        }
     }
-    let rows = a.rows.div_ceil(2).clamp(8, ROWS);
-    c.par_chunks_mut(rows * stride).enumerate().for_each(|(i, c)| {
-        multiply_into(c, stride, a.rows_from(i * rows, rows), b, scale, add);
+    P
+}
+
+/// Columns of the result computed by one task in a product of few rows.
+const COLUMNS: usize = 256;
+
+/// C = scale · A B, or C += …, for few rows: column by column of C, so that batch size one uses all threads too.
+fn few_rows(c: &mut [f32], a: Matrix, b: Matrix, scale: f32, add: bool) {
+    let (m, n, depth) = (a.rows, b.columns, a.columns);
+    let signed = |stride: usize| isize::try_from(stride).unwrap_or(isize::MAX);
+    let out = Disjoint::new(c);
+    (0..n.div_ceil(COLUMNS)).into_par_iter().for_each(|task| {
+        let (first, count) = (task * COLUMNS, COLUMNS.min(n - task * COLUMNS));
+        let mut lines = scratch::take(m * count);
+        // SAFETY: `multiply` has asserted that every element of A (m×k) and B (k×n) lies inside its slice by these strides, slices
+        // never exceed isize::MAX bytes, and the result goes into a buffer of its own.
+        #[allow(unsafe_code)]
+        unsafe {
+            gemm::gemm(
+                m,
+                count,
+                depth,
+                lines.as_mut_ptr(),
+                1,
+                signed(count),
+                false,
+                a.data.as_ptr(),
+                signed(a.column_stride),
+                signed(a.row_stride),
+                b.data.as_ptr().wrapping_add(first * b.column_stride),
+                signed(b.column_stride),
+                signed(b.row_stride),
+                1.0,
+                scale,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
+            );
+        }
+        for (row, line) in lines.chunks(count).enumerate() {
+            // SAFETY: tasks have separate columns.
+            #[allow(unsafe_code)]
+            let c = unsafe { out.part(row * n + first, count) };
+            if add {
+                c.iter_mut().zip(line).for_each(|(c, x)| *c += x);
+            } else {
+                c.copy_from_slice(line);
+            }
+        }
+        scratch::give_back(lines);
     });
 }
 
@@ -119,8 +339,10 @@ mod tests {
 
     #[test]
     fn products_of_any_layout_match_the_definition() {
-        let data: Vec<f32> = (0..200 * 30).map(|i| ((i * 37) % 23) as f32 - 11.0).collect();
-        for (m, k, n) in [(1, 5, 7), (1, 9, 1), (130, 30, 3), (3, 1, 200), (65, 17, 1)] {
+        let data: Vec<f32> = (0..600 * 300).map(|i| ((i * 37) % 23) as f32 - 11.0).collect();
+        for (m, k, n) in
+            [(1, 5, 7), (1, 9, 1), (130, 30, 3), (3, 1, 200), (65, 17, 1), (20, 300, 17), (33, 280, 70), (600, 3, 40)]
+        {
             for flip in 0..4 {
                 let a = if flip & 1 == 0 { Matrix::new(&data, m, k) } else { Matrix::new(&data, k, m).transposed() };
                 let b = if flip & 2 == 0 { Matrix::new(&data, k, n) } else { Matrix::new(&data, n, k).transposed() };

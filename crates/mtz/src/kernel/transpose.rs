@@ -16,19 +16,24 @@ pub(crate) fn transpose(
     #[cfg(not(target_arch = "x86_64"))]
     let (whole_rows, whole_columns) = (0, 0);
     #[cfg(target_arch = "x86_64")]
-    for column in (0..whole_columns).step_by(8) {
-        let targets: [usize; 8] = std::array::from_fn(|i| to(column + i));
-        let last = targets.into_iter().max().unwrap_or(0);
-        if whole_rows == 0 {
-            break;
-        }
-        assert!((whole_rows - 1) * stride + column + 8 <= src.len() && last + whole_rows <= dst.len());
+    // Sixteen columns at a time: a whole cache line of every row.
+    for column in (0..whole_columns).step_by(16).filter(|_| whole_rows > 0) {
+        let targets: [usize; 16] = std::array::from_fn(|i| to((column + i).min(columns - 1)));
+        let (left, right) = targets.split_at(8);
+        let two = column + 8 < whole_columns;
+        let last = targets[..if two { 16 } else { 8 }].iter().max().copied().unwrap_or(0);
+        let end = column + if two { 16 } else { 8 };
+        assert!((whole_rows - 1) * stride + end <= src.len() && last + whole_rows <= dst.len());
         for row in (0..whole_rows).step_by(8) {
-            // SAFETY: AVX has been detected; the assertion places eight rows of eight numbers inside `src` and eight numbers
-            // behind each target inside `dst`.
+            // SAFETY: AVX has been detected; the assertion places eight rows of eight (or sixteen) numbers inside `src` and eight
+            // numbers behind each target inside `dst`.
             #[allow(unsafe_code)]
             unsafe {
-                eight(src.as_ptr().add(row * stride + column), stride, dst.as_mut_ptr().add(row), &targets);
+                let (from, to) = (src.as_ptr().add(row * stride + column), dst.as_mut_ptr().add(row));
+                eight(from, stride, to, left);
+                if two {
+                    eight(from.add(8), stride, to, right);
+                }
             }
         }
     }
@@ -47,7 +52,7 @@ pub(crate) fn transpose(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 #[allow(unsafe_code)]
-unsafe fn eight(src: *const f32, stride: usize, dst: *mut f32, targets: &[usize; 8]) {
+unsafe fn eight(src: *const f32, stride: usize, dst: *mut f32, targets: &[usize]) {
     use std::arch::x86_64::*;
     // SAFETY: as the caller promises.
     unsafe {

@@ -6,7 +6,7 @@ use super::node::NodeSpec;
 use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::broadcast::broadcast_strides;
-use crate::kernel::gemm::{Matrix, multiply, multiply_into};
+use crate::kernel::gemm::{Matrix, multiply};
 use crate::tensor::{Dim, Shape, ViewMut};
 use rayon::prelude::*;
 
@@ -55,7 +55,7 @@ impl Operator for MatMul {
             }
             let a = Matrix::new(&a.data[at_a * rows * depth..], rows, depth);
             let b = Matrix::new(&b.data[at_b * depth * columns..], depth, columns);
-            multiply_into(out, columns, a, b, 1.0, false);
+            multiply(out, a, b, 1.0, false);
         });
     }
 

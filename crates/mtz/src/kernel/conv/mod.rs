@@ -20,6 +20,12 @@ use std::ops::Range;
 /// Output positions of one image that are computed before they are put in their place.
 const BAND: usize = 1024;
 
+/// Up to here, the taps of a row times the input channels are worked on as if they were channels.
+const FEW_CHANNELS: usize = 24;
+
+/// Up to here, all tasks keep sums of all weights.
+const FEW_WEIGHTS: usize = 64 * 1024;
+
 /// The sizes of one convolution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
@@ -140,63 +146,99 @@ pub(crate) fn backward_input(s: &Sizes, grad: &[f32], w: &[f32], out: &mut [f32]
     scratch::give_back(packed);
 }
 
-/// dw[m, c] = Σ_n dy[n, m] ⋆ x[n, c]. The images are cut into pieces by the shapes alone, and the pieces' sums are added in order: the
-/// result does not depend on the number of threads.
+/// dw[m, c] = Σ_n dy[n, m] ⋆ x[n, c]. The work is cut by the shapes alone into pieces of images and sets of output channels, and the
+/// pieces' sums are added in order: the result does not depend on the number of threads.
 pub(crate) fn backward_weight(s: &Sizes, grad: &[f32], x: &[f32], out: &mut [f32], add: bool) {
     if s.is_depthwise() {
         return depthwise::backward_weight(s, grad, x, out, add);
     }
-    let lanes = Lanes::of(s.outputs);
-    let (blocks, count) = (s.outputs.div_ceil(lanes.count()), lanes.count());
-    let images = s.batch.div_ceil(8usize.div_ceil(blocks));
-    let pieces = s.batch.div_ceil(images);
+    // Few channels fill no registers: then the taps of a row, which lie next to each other, count as channels, and the rows
+    // are padded so that all of them are valid at every position.
+    let rows_at_once = s.columns.dilation == 1 && s.inputs * s.columns.size <= FEW_CHANNELS;
+    let reach = (s.out_width.max(1) - 1) * s.columns.stride + s.columns.size;
+    let width = if rows_at_once { reach.max(s.columns.before + s.width) } else { s.width };
     let shifts: Vec<Shift> = (0..s.taps())
+        .step_by(if rows_at_once { s.columns.size } else { 1 })
         .map(|tap| {
             let (ky, kx) = (tap / s.columns.size, tap % s.columns.size);
             let (rows, columns) = (s.rows.valid(ky, s.height, s.out_height), s.columns.valid(kx, s.width, s.out_width));
             Shift {
                 rows: rows.0..rows.1,
-                columns: columns.0..columns.1,
+                columns: if rows_at_once { 0..s.out_width } else { columns.0..columns.1 },
                 dy: signed(ky * s.rows.dilation) - signed(s.rows.before),
-                dx: signed(kx * s.columns.dilation) - signed(s.columns.before),
+                dx: if rows_at_once { 0 } else { signed(kx * s.columns.dilation) - signed(s.columns.before) },
             }
         })
         .collect();
-    let mut inputs = scratch::take(s.batch * s.plane() * s.inputs);
-    let mut grads = scratch::take(blocks * s.batch * s.out_plane() * count);
+    let lanes = Lanes::of(s.outputs);
+    let (blocks, count) = (s.outputs.div_ceil(lanes.count()), lanes.count());
+    // About eight tasks: pieces of images where the sums of all of them are small, else sets of blocks as well.
+    let sets = if s.weights() <= FEW_WEIGHTS { 1 } else { blocks.min(8) };
+    let set = blocks.div_ceil(sets);
+    let images = s.batch.div_ceil(8usize.div_ceil(sets)).max(1);
+    let pieces = s.batch.div_ceil(images);
+    // Images whose channels are turned around together: some hundred positions.
+    let together = 256usize.div_ceil(s.out_plane().max(1)).min(images);
     let size = s.taps() * s.inputs * count;
-    let mut sums = scratch::take(blocks * pieces * size);
+    let mut sums = scratch::take(pieces * blocks * size);
     for g in 0..s.groups {
-        inputs.par_chunks_mut((s.plane() * s.inputs).max(1)).enumerate().for_each(|(n, to)| {
-            let x = &x[(n * s.groups + g) * s.inputs * s.plane()..];
-            transpose(s.inputs, s.plane(), x, s.plane(), to, |p| p * s.inputs);
-        });
-        grads.par_chunks_mut((s.out_plane() * count).max(1)).enumerate().for_each(|(i, to)| {
-            let (block, n) = (i / s.batch, i % s.batch);
-            let here = count.min(s.outputs - block * count);
-            if here < count {
-                to.fill(0.0);
+        let all = Disjoint::new(&mut sums);
+        (0..blocks.div_ceil(set) * pieces).into_par_iter().for_each(|task| {
+            let (first, piece) = (task / pieces * set, task % pieces);
+            let blocks = first..(first + set).min(blocks);
+            let images = piece * images..((piece + 1) * images).min(s.batch);
+            let mut inputs = scratch::take(together * s.height * width * s.inputs);
+            let mut grads = scratch::take(together * s.out_plane() * count);
+            if rows_at_once {
+                inputs.fill(0.0);
             }
-            let grad = &grad[((n * s.groups + g) * s.outputs + block * count) * s.out_plane()..];
-            transpose(here, s.out_plane(), grad, s.out_plane(), to, |p| p * count);
-        });
-        sums.par_chunks_mut(size.max(1)).enumerate().for_each(|(i, sums)| {
-            let (block, piece) = (i / pieces, i % pieces);
-            sums.fill(0.0);
-            outer::outer(&mut Outer {
-                x: &inputs,
-                channels: s.inputs,
-                height: s.height,
-                width: s.width,
-                g: &grads[block * s.batch * s.out_plane() * count..],
-                out_height: s.out_height,
-                out_width: s.out_width,
-                stride: (s.rows.stride, s.columns.stride),
-                images: piece * images..((piece + 1) * images).min(s.batch),
-                shifts: &shifts,
-                vectors: lanes.vectors,
-                sums,
-            });
+            for first in images.clone().step_by(together) {
+                let here = first..(first + together).min(images.end);
+                for (n, to) in here.clone().zip(inputs.chunks_mut((s.height * width * s.inputs).max(1))) {
+                    let x = &x[(n * s.groups + g) * s.inputs * s.plane()..];
+                    if rows_at_once {
+                        for (y, to) in to.chunks_mut(width * s.inputs).enumerate() {
+                            let at = |p: usize| (s.columns.before + p) * s.inputs;
+                            transpose(s.inputs, s.width, &x[y * s.width..], s.plane(), to, at);
+                        }
+                    } else {
+                        transpose(s.inputs, s.plane(), x, s.plane(), to, |p| p * s.inputs);
+                    }
+                }
+                for block in blocks.clone() {
+                    let channels = count.min(s.outputs - block * count);
+                    if channels < count {
+                        grads.fill(0.0);
+                    }
+                    for (n, to) in here.clone().zip(grads.chunks_mut((s.out_plane() * count).max(1))) {
+                        let grad = &grad[((n * s.groups + g) * s.outputs + block * count) * s.out_plane()..];
+                        transpose(channels, s.out_plane(), grad, s.out_plane(), to, |p| p * count);
+                    }
+                    // SAFETY: no other task has this piece and block.
+                    #[allow(unsafe_code)]
+                    let sums = unsafe { all.part((block * pieces + piece) * size, size) };
+                    if first == images.start {
+                        sums.fill(0.0);
+                    }
+                    outer::outer(&mut Outer {
+                        x: &inputs,
+                        channels: s.inputs,
+                        depth: s.inputs * s.taps() / shifts.len().max(1),
+                        height: s.height,
+                        width,
+                        g: &grads,
+                        out_height: s.out_height,
+                        out_width: s.out_width,
+                        stride: (s.rows.stride, s.columns.stride),
+                        images: here.len(),
+                        shifts: &shifts,
+                        vectors: lanes.vectors,
+                        sums,
+                    });
+                }
+            }
+            scratch::give_back(inputs);
+            scratch::give_back(grads);
         });
         let filters = &mut out[g * s.weights()..(g + 1) * s.weights()];
         let depth = s.inputs * s.taps();
@@ -209,8 +251,6 @@ pub(crate) fn backward_weight(s: &Sizes, grad: &[f32], x: &[f32], out: &mut [f32
             unpack(s, first, count, filters, add);
         });
     }
-    scratch::give_back(inputs);
-    scratch::give_back(grads);
     scratch::give_back(sums);
 }
 

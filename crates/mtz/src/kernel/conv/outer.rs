@@ -7,7 +7,7 @@
 use crate::kernel::simd::{Vector, dispatch};
 use std::ops::Range;
 
-/// The valid positions of one tap: outputs rows × columns, input row = y · stride + dy, column alike.
+/// The valid positions of one tap, or of a row of taps: outputs rows × columns, input row = y · stride + dy, column alike.
 #[derive(Clone, Debug)]
 pub(super) struct Shift {
     pub rows: Range<usize>,
@@ -16,17 +16,20 @@ pub(super) struct Shift {
     pub dx: isize,
 }
 
-/// sums[tap][c][lane] += Σ_{image, position} x[image][shifted position][c] · g[image][position][lane].
+/// sums[shift][c][lane] += Σ_{image, position} x[image][shifted position][c] · g[image][position][lane], for c < depth.
 pub(super) struct Outer<'a> {
     pub x: &'a [f32],
+    /// Numbers per position of `x`.
     pub channels: usize,
+    /// Numbers of `x` that are used, from the shifted position on: the channels, or those of several positions in a row.
+    pub depth: usize,
     pub height: usize,
     pub width: usize,
     pub g: &'a [f32],
     pub out_height: usize,
     pub out_width: usize,
     pub stride: (usize, usize),
-    pub images: Range<usize>,
+    pub images: usize,
     pub shifts: &'a [Shift],
     /// Vectors in the block: 1 or 2.
     pub vectors: usize,
@@ -44,30 +47,31 @@ dispatch!(
 #[inline(always)]
 fn outer_kernel<V: Vector, const N: usize, const C: usize>(job: &mut Outer) {
     let lanes = job.vectors * V::LEN;
-    assert!(job.images.end * job.height * job.width * job.channels <= job.x.len());
-    assert!(job.images.end * job.out_height * job.out_width * lanes <= job.g.len());
-    assert!(job.shifts.len() * job.channels * lanes <= job.sums.len());
+    assert!(job.images * job.height * job.width * job.channels <= job.x.len());
+    assert!(job.images * job.out_height * job.out_width * lanes <= job.g.len());
+    assert!(job.shifts.len() * job.depth * lanes <= job.sums.len());
     assert!(job.shifts.iter().all(|s| {
-        let inside = |range: &Range<usize>, stride: usize, shift: isize, out: usize, size: usize| {
+        let inside = |range: &Range<usize>, stride: usize, shift: isize, out: usize, last: isize| {
             let place = |y: usize| (y * stride) as isize + shift;
-            range.is_empty() || range.end <= out && place(range.start) >= 0 && place(range.end - 1) < size as isize
+            range.is_empty() || range.end <= out && place(range.start) >= 0 && place(range.end - 1) <= last
         };
-        inside(&s.rows, job.stride.0, s.dy, job.out_height, job.height)
-            && inside(&s.columns, job.stride.1, s.dx, job.out_width, job.width)
+        let positions = job.depth.div_ceil(job.channels.max(1));
+        inside(&s.rows, job.stride.0, s.dy, job.out_height, job.height as isize - 1)
+            && inside(&s.columns, job.stride.1, s.dx, job.out_width, job.width as isize - positions as isize)
     }));
     let row = job.out_width * (lanes + job.channels * job.stride.0 * job.stride.1);
     let rows = (CHUNK / row.max(1)).max(1);
     // Several images at a time, or a band of rows of one.
     let (images, band) = ((rows / job.out_height.max(1)).max(1), rows.min(job.out_height));
-    for first in job.images.clone().step_by(images) {
-        let images = first..(first + images).min(job.images.end);
+    for first in (0..job.images).step_by(images) {
+        let images = first..(first + images).min(job.images);
         for top in (0..job.out_height).step_by(band.max(1)) {
             for t in 0..job.shifts.len() {
                 let shift = &job.shifts[t];
                 let shift = Shift { rows: shift.rows.start.max(top)..shift.rows.end.min(top + band), ..shift.clone() };
                 let mut c = 0;
-                while c < job.channels {
-                    let left = job.channels - c;
+                while c < job.depth {
+                    let left = job.depth - c;
                     // SAFETY: the assertions above are what `tile` asks for; c + C channels exist.
                     #[allow(unsafe_code)]
                     unsafe {
@@ -104,7 +108,7 @@ unsafe fn tile<V: Vector, const N: usize, const C: usize>(
     shift: &Shift,
     c: usize,
 ) -> usize {
-    let target = (t * job.channels + c) * N * V::LEN;
+    let target = (t * job.depth + c) * N * V::LEN;
     // SAFETY: as the caller promises.
     unsafe {
         let out = job.sums.as_mut_ptr().add(target);
