@@ -115,6 +115,9 @@ pub struct Train {
     /// The share of the training samples held out to choose the best epoch; 0 keeps the last
     #[arg(long, value_name = "X", default_value = "0")]
     pub validation: f32,
+    /// Bring the hidden units into a random order afterwards; the network computes the same
+    #[arg(long)]
+    pub permute: bool,
     /// The size folders of images are brought to, as CxHxW
     #[arg(long, value_name = "CxHxW")]
     pub image_size: Option<String>,

@@ -68,12 +68,13 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
     })?;
     bar.finish_and_clear();
     let seconds = begin.elapsed().as_secs_f64();
-    mtz::onnx::write(&report.graph, &args.output)?;
+    let trained = if args.permute { mtz::plan::permute_hidden(&report.graph, common.seed)? } else { report.graph };
+    mtz::onnx::write(&trained, &args.output)?;
     let result = match (test.part, report.validation) {
         ("all", Some(held_out)) => held_out,
         _ => {
             let options = Options { batch_size: how.batch_size, memory: args.memory };
-            evaluate(&mtz::simplify::for_inference(&report.graph)?, &test.feed, options, |_| {})?
+            evaluate(&mtz::simplify::for_inference(&trained)?, &test.feed, options, |_| {})?
         }
     };
     let part = if test.part == "all" { "held-out tenth" } else { "test" };
@@ -82,7 +83,7 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
             &json!({
                 "task": name, "error": result.error, "loss": result.loss, "samples": result.samples, "part": part,
                 "iterations": report.steps, "seconds": seconds, "stopped": report.stopped, "seed": common.seed,
-                "parameters": report.graph.parameters(), "output": args.output.display().to_string(),
+                "parameters": trained.parameters(), "output": args.output.display().to_string(),
             })
             .to_string(),
         );

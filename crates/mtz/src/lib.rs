@@ -48,4 +48,6 @@ pub mod architecture;
 
 pub mod train;
 
+pub mod plan;
+
 pub mod inspect;

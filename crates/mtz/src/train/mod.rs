@@ -7,6 +7,7 @@
 
 mod augment;
 mod fit;
+mod learn;
 mod loss;
 mod optimizer;
 mod parameters;
@@ -15,6 +16,7 @@ mod schedule;
 
 pub use augment::Augmentation;
 pub use fit::{Fit, Progress, Report, fit};
+pub use learn::{Goal, Learner, Steps, learn};
 pub use loss::{Loss, Target};
 pub use optimizer::{Optimizer, OptimizerKind};
 pub use parameters::{Binding, Bindings, ParameterId, Parameters};

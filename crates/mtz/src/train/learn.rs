@@ -1,0 +1,218 @@
+//! The loop: every step takes a batch of each task, adds up the tasks' gradients in the parameters they share, and moves once.
+
+use super::augment::Augmentation;
+use super::loss::{Loss, Target};
+use super::optimizer::{Optimizer, OptimizerKind};
+use super::parameters::{Bindings, Parameters};
+use super::program::Program;
+use super::schedule::Schedule;
+use crate::data::{Feed, Labels};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, ValueId};
+use crate::random;
+use crate::run::Runner;
+use crate::tensor::Tensor;
+use std::ops::ControlFlow;
+
+/// What a network learns from.
+#[derive(Clone, Copy, Debug)]
+pub enum Goal<'a> {
+    /// The labels of its samples: cross-entropy for classes, binary cross-entropy for attributes.
+    Labels,
+    /// The outputs of another network on the same samples; no labels are needed. The first output is imitated as logits
+    /// ([`Loss::Distillation`]), further ones as features ([`Loss::MeanSquares`]).
+    Teacher {
+        /// The network to imitate; its outputs correspond to the learner's.
+        graph: &'a Graph,
+        /// Softens the logits.
+        temperature: f32,
+        /// How much the features count.
+        features: f32,
+    },
+}
+
+/// One network that learns, beside others that may share its parameters.
+#[derive(Clone, Debug)]
+pub struct Learner<'a> {
+    /// The network.
+    pub graph: &'a Graph,
+    /// How its weights are made from the parameters.
+    pub bindings: Bindings,
+    /// Its samples.
+    pub feed: &'a Feed,
+    /// Those it may learn from.
+    pub samples: Vec<usize>,
+    /// What it learns.
+    pub goal: Goal<'a>,
+    /// How much it counts beside the others.
+    pub weight: f32,
+}
+
+/// How to take steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps {
+    /// How many.
+    pub count: usize,
+    /// Samples of each task per step.
+    pub batch_size: usize,
+    /// The highest learning rate.
+    pub rate: f32,
+    /// How the rate changes.
+    pub schedule: Schedule,
+    /// The rule of a step.
+    pub optimizer: OptimizerKind,
+    /// Pulls weights towards zero.
+    pub weight_decay: f32,
+    /// Random changes to the images.
+    pub augmentation: Augmentation,
+    /// Where random numbers begin.
+    pub seed: u64,
+}
+
+/// A learner with its buffers and its place in the data.
+struct Running<'a, 'l> {
+    learner: &'l Learner<'a>,
+    program: Program,
+    teacher: Option<Runner<'a>>,
+    batch: usize,
+    /// The samples of the present epoch, in the order they come.
+    order: Vec<usize>,
+    epoch: Option<usize>,
+    gradients: Vec<Vec<f32>>,
+    next: Option<(Tensor, Vec<usize>)>,
+    seed: u64,
+}
+
+/// Trains all learners at once, changing `parameters`. `after` hears of every step (its number from 1, and each task's loss) and may
+/// stop the run. Returns the steps done.
+pub fn learn(
+    parameters: &mut Parameters,
+    learners: &[Learner],
+    how: &Steps,
+    mut after: impl FnMut(usize, &[f64], &Parameters) -> Result<ControlFlow<()>>,
+) -> Result<usize> {
+    let mut running = Vec::new();
+    for (i, learner) in learners.iter().enumerate() {
+        let seed = if i == 0 { how.seed } else { random::bits(how.seed, 1000 + i as u64) };
+        running.push(Running::new(learner, parameters, how, seed)?);
+    }
+    let mut optimizer = Optimizer::new(how.optimizer, how.weight_decay, parameters);
+    let mut losses = vec![0.0; learners.len()];
+    for step in 0..how.count {
+        parameters.clear_gradients();
+        for (task, loss) in running.iter_mut().zip(&mut losses) {
+            *loss = task.step(parameters, how, step)?;
+            if !loss.is_finite() {
+                return Err(Error::data(format!("the loss became {loss} at step {}", step + 1))
+                    .hint("use a smaller --lr"));
+            }
+        }
+        // The next batches are read while the weights move.
+        let (_, loaded) = rayon::join(
+            || optimizer.step(parameters, how.rate * how.schedule.factor(step, how.count)),
+            || -> Result<()> {
+                for task in running.iter_mut().filter(|_| step + 1 < how.count) {
+                    task.next = Some(task.load(how, step + 1)?);
+                }
+                Ok(())
+            },
+        );
+        loaded?;
+        if after(step + 1, &losses, parameters)?.is_break() {
+            return Ok(step + 1);
+        }
+    }
+    Ok(how.count)
+}
+
+impl<'a, 'l> Running<'a, 'l> {
+    fn new(learner: &'l Learner<'a>, parameters: &Parameters, how: &Steps, seed: u64) -> Result<Self> {
+        let batch = how.batch_size.min(learner.samples.len());
+        if batch == 0 {
+            return Err(Error::data("there are no samples to learn from"));
+        }
+        let teacher = match learner.goal {
+            Goal::Labels => {
+                if learner.feed.labels().is_none() {
+                    return Err(Error::data("training needs labels").hint("an .npz needs an array y"));
+                }
+                None
+            }
+            Goal::Teacher { graph, .. } => {
+                if graph.outputs().len() != learner.graph.outputs().len() {
+                    return Err(Error::usage("teacher and learner have different outputs"));
+                }
+                Some(Runner::new(graph))
+            }
+        };
+        let program = Program::new(learner.graph, learner.bindings.clone(), parameters, batch, false);
+        let gradients = learner.graph.outputs().iter().map(|id| vec![0.0; learner.graph[*id].shape.elements(batch)]);
+        let gradients = gradients.collect();
+        Ok(Self { learner, program, teacher, batch, order: Vec::new(), epoch: None, gradients, next: None, seed })
+    }
+
+    /// The batch of a step and its samples. Every epoch is a new order.
+    fn load(&mut self, how: &Steps, step: usize) -> Result<(Tensor, Vec<usize>)> {
+        let per_epoch = self.learner.samples.len() / self.batch;
+        let (epoch, k) = (step / per_epoch, step % per_epoch);
+        if self.epoch != Some(epoch) {
+            let order = random::permutation(random::bits(self.seed, 1 + epoch as u64), self.learner.samples.len());
+            self.order = order.into_iter().map(|i| self.learner.samples[i]).collect();
+            self.epoch = Some(epoch);
+        }
+        let samples = self.order[k * self.batch..][..self.batch].to_vec();
+        let seed = random::bits(self.seed ^ 0x5eed, step as u64);
+        let x = self.learner.feed.batch(&samples)?;
+        Ok((how.augmentation.apply(x, seed), samples))
+    }
+
+    /// Forward, loss and backward of one batch; the loss.
+    fn step(&mut self, parameters: &mut Parameters, how: &Steps, step: usize) -> Result<f64> {
+        let (input, samples) = match self.next.take() {
+            Some(next) => next,
+            None => self.load(how, step)?,
+        };
+        let inputs = [input];
+        let truth = self.teacher.as_mut().map(|t| t.run(&inputs)).transpose()?;
+        self.program.forward(parameters, &inputs, random::bits(self.seed ^ 0xd0, step as u64))?;
+        let outputs: Vec<ValueId> = self.learner.graph.outputs().to_vec();
+        let mut total = 0.0;
+        for (k, (&id, gradient)) in outputs.iter().zip(&mut self.gradients).enumerate() {
+            let output = self.program.value(id).data;
+            let width = output.len() / self.batch;
+            let (loss, factor) = match (self.learner.goal, &truth) {
+                (Goal::Teacher { temperature, features, .. }, Some(truth)) => {
+                    let target = Target::Numbers(truth.get(k).map_or(&[], |t| t.data()));
+                    let (loss, factor) =
+                        if k == 0 { (Loss::Distillation { temperature }, 1.0) } else { (Loss::MeanSquares, features) };
+                    (loss.compute(output, width, target, gradient), factor)
+                }
+                _ if k == 0 => (of_labels(self.learner.feed.labels(), &samples, output, width, gradient), 1.0),
+                _ => continue,
+            };
+            let factor = factor * self.learner.weight;
+            if factor != 1.0 {
+                gradient.iter_mut().for_each(|g| *g *= factor);
+            }
+            total += loss * f64::from(factor);
+        }
+        let gradients: Vec<&[f32]> = self.gradients.iter().map(Vec::as_slice).collect();
+        self.program.backward(parameters, &gradients)?;
+        Ok(total)
+    }
+}
+
+/// Cross-entropy for classes, binary cross-entropy for attributes.
+fn of_labels(labels: Option<&Labels>, samples: &[usize], output: &[f32], width: usize, gradient: &mut [f32]) -> f64 {
+    match labels {
+        None => 0.0,
+        Some(Labels::Classes(all)) => {
+            let classes: Vec<u32> = samples.iter().map(|&i| all[i]).collect();
+            Loss::CrossEntropy.compute(output, width, Target::Classes(&classes), gradient)
+        }
+        Some(Labels::Attributes { count, values }) => {
+            let rows: Vec<bool> = samples.iter().flat_map(|&i| values[i * count..][..*count].iter().copied()).collect();
+            Loss::BinaryCrossEntropy.compute(output, width, Target::Attributes(&rows), gradient)
+        }
+    }
+}
