@@ -50,4 +50,6 @@ pub mod train;
 
 pub mod plan;
 
+pub mod linalg;
+
 pub mod inspect;

@@ -1,0 +1,11 @@
+//! The mathematics of sharing: second moments of a layer's inputs, symmetric systems, and the pairing of units.
+//!
+//! Everything here is a function of matrices, in f64, and gives the same bits for any number of threads.
+
+mod moments;
+mod pairs;
+mod spd;
+
+pub use moments::Moments;
+pub use pairs::{assignment, best_pairs, greedy};
+pub use spd::{Factor, Solved, solve_towards};

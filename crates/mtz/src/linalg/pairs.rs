@@ -1,0 +1,185 @@
+//! Which unit of one network goes with which of another: the cheapest pairs, each unit in one at most.
+
+/// The paper's way: the cheapest pair of all, then the cheapest of the rest, up to `count` pairs. Costs are rows × columns.
+pub fn greedy(costs: &[f64], columns: usize, count: usize) -> Vec<(usize, usize)> {
+    let rows = costs.len().checked_div(columns).unwrap_or(0);
+    let mut order: Vec<usize> = (0..costs.len()).collect();
+    order.sort_by(|&a, &b| costs[a].total_cmp(&costs[b]).then(a.cmp(&b)));
+    let (mut row_free, mut column_free) = (vec![true; rows], vec![true; columns]);
+    let mut pairs = Vec::new();
+    for index in order {
+        if pairs.len() >= count {
+            break;
+        }
+        let (i, j) = (index / columns, index % columns);
+        if row_free[i] && column_free[j] {
+            (row_free[i], column_free[j]) = (false, false);
+            pairs.push((i, j));
+        }
+    }
+    pairs
+}
+
+/// The `count` pairs with the smallest sum, by row.
+///
+/// With fewer pairs than units, every unit that is left over goes with a dummy at no cost, and dummies do not go with each other: an
+/// assignment of all to all, whose real part is the answer.
+pub fn best_pairs(costs: &[f64], columns: usize, count: usize) -> Vec<(usize, usize)> {
+    let rows = costs.len().checked_div(columns).unwrap_or(0);
+    let count = count.min(rows).min(columns);
+    if count == 0 {
+        return Vec::new();
+    }
+    if count == rows.min(columns) {
+        return assignment(costs, rows, columns);
+    }
+    let size = rows + columns - count;
+    // More than any sum of real costs can differ by, but small enough to keep their digits.
+    let far = 1.0 + costs.iter().fold(0.0f64, |m, c| m.max(c.abs())) * (size as f64 + 1.0);
+    let mut all = vec![0.0; size * size];
+    for (i, row) in all.chunks_mut(size).enumerate() {
+        for (j, cost) in row.iter_mut().enumerate() {
+            *cost = match (i < rows, j < columns) {
+                (true, true) => costs[i * columns + j],
+                (false, false) => far,
+                _ => 0.0,
+            };
+        }
+    }
+    assignment(&all, size, size).into_iter().filter(|&(i, j)| i < rows && j < columns).collect()
+}
+
+/// The assignment with the smallest sum that uses every unit of the smaller side, by row: shortest augmenting paths after a
+/// reduction of the columns (Jonker and Volgenant 1987).
+pub fn assignment(costs: &[f64], rows: usize, columns: usize) -> Vec<(usize, usize)> {
+    if rows > columns {
+        let mut turned = vec![0.0; costs.len()];
+        for i in 0..rows {
+            for j in 0..columns {
+                turned[j * rows + i] = costs[i * columns + j];
+            }
+        }
+        let mut pairs: Vec<_> = assignment(&turned, columns, rows).into_iter().map(|(i, j)| (j, i)).collect();
+        pairs.sort_unstable();
+        return pairs;
+    }
+    const NONE: usize = usize::MAX;
+    let cost = |i: usize, j: usize| costs[i * columns + j];
+    // Prices: cost(i, j) ≥ u[i] + v[j], with equality for pairs. Free columns keep v = 0 where columns outnumber rows.
+    let mut v = vec![0.0; columns];
+    let (mut row_of, mut column_of) = (vec![NONE; columns], vec![NONE; rows]);
+    if rows == columns {
+        for j in (0..columns).rev() {
+            let best = (0..rows).min_by(|&a, &b| cost(a, j).total_cmp(&cost(b, j))).unwrap_or(0);
+            v[j] = cost(best, j);
+            if column_of[best] == NONE {
+                (column_of[best], row_of[j]) = (j, best);
+            }
+        }
+    }
+    let (mut distance, mut before, mut done) = (vec![0.0; columns], vec![0; columns], vec![false; columns]);
+    let mut open: Vec<usize> = Vec::with_capacity(columns);
+    for free in 0..rows {
+        if column_of[free] != NONE {
+            continue;
+        }
+        distance.fill(f64::INFINITY);
+        done.fill(false);
+        open.clear();
+        open.extend(0..columns);
+        let (mut row, mut base) = (free, 0.0);
+        let mut settled: Vec<usize> = Vec::new();
+        let end = loop {
+            // The price of a row follows from its pair.
+            let reduced = column_of[row];
+            let shift = if reduced == NONE { 0.0 } else { cost(row, reduced) - v[reduced] };
+            let (mut nearest, mut place, mut lowest) = (0, NONE, f64::INFINITY);
+            for (k, &j) in open.iter().enumerate() {
+                let through = base + cost(row, j) - v[j] - shift;
+                if through < distance[j] {
+                    distance[j] = through;
+                    before[j] = row;
+                }
+                let better = distance[j] < lowest || distance[j] == lowest && row_of[j] == NONE && row_of[nearest] != NONE;
+                if place == NONE || better {
+                    (nearest, place, lowest) = (j, k, distance[j]);
+                }
+            }
+            open.swap_remove(place);
+            base = lowest;
+            done[nearest] = true;
+            if row_of[nearest] == NONE {
+                break nearest;
+            }
+            settled.push(nearest);
+            row = row_of[nearest];
+        };
+        for &j in &settled {
+            v[j] += distance[j] - base;
+        }
+        // Turn the path around.
+        let mut j = end;
+        loop {
+            let i = before[j];
+            row_of[j] = i;
+            std::mem::swap(&mut column_of[i], &mut j);
+            if i == free {
+                break;
+            }
+        }
+    }
+    column_of.into_iter().enumerate().filter(|&(_, j)| j != NONE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random;
+    use proptest::prelude::*;
+
+    fn sum(costs: &[f64], columns: usize, pairs: &[(usize, usize)]) -> f64 {
+        pairs.iter().map(|&(i, j)| costs[i * columns + j]).sum()
+    }
+
+    /// The smallest sum of `count` pairs, by trying all.
+    fn exhaustive(costs: &[f64], rows: usize, columns: usize, count: usize, row: usize, used: u32) -> f64 {
+        if count == 0 {
+            return 0.0;
+        }
+        if row == rows {
+            return f64::INFINITY;
+        }
+        let skip = exhaustive(costs, rows, columns, count, row + 1, used);
+        (0..columns).filter(|j| used & (1 << j) == 0).fold(skip, |best, j| {
+            let rest = exhaustive(costs, rows, columns, count - 1, row + 1, used | (1 << j));
+            best.min(costs[row * columns + j] + rest)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn best_pairs_are_the_best(rows in 1usize..6, columns in 1usize..6, count in 0usize..6, seed: u64, ties: bool) {
+            let count = count.min(rows).min(columns);
+            let number = |i: u64| { let x = f64::from(random::normal(seed, i)); if ties { x.round() } else { x } };
+            let costs: Vec<f64> = (0..(rows * columns) as u64).map(number).collect();
+            let pairs = best_pairs(&costs, columns, count);
+            prop_assert_eq!(pairs.len(), count);
+            let distinct = |f: fn(&(usize, usize)) -> usize| pairs.iter().map(f).collect::<std::collections::BTreeSet<_>>().len();
+            prop_assert_eq!((distinct(|p| p.0), distinct(|p| p.1)), (count, count));
+            let expected = exhaustive(&costs, rows, columns, count, 0, 0);
+            prop_assert!((sum(&costs, columns, &pairs) - expected).abs() < 1e-9);
+            let greedy = greedy(&costs, columns, count);
+            prop_assert_eq!(greedy.len(), count);
+            prop_assert!(sum(&costs, columns, &greedy) >= expected - 1e-9);
+        }
+    }
+
+    #[test]
+    fn larger_assignments_are_never_worse_than_greedy() {
+        let n = 120;
+        let costs: Vec<f64> = (0..(n * n) as u64).map(|i| f64::from(random::uniform(5, i))).collect();
+        let (best, greedy) = (assignment(&costs, n, n), greedy(&costs, n, n));
+        assert_eq!(best.len(), n);
+        assert!(sum(&costs, n, &best) < 0.9 * sum(&costs, n, &greedy));
+    }
+}

@@ -1,0 +1,161 @@
+//! Symmetric positive (semi)definite systems, by Cholesky's factorization.
+
+use crate::error::{Error, Result};
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::cholesky::llt;
+use faer::{MatMut, MatRef, Par};
+
+/// A = L Lᵀ.
+#[derive(Clone, Debug)]
+pub struct Factor {
+    size: usize,
+    /// L in the lower triangle, column by column.
+    lower: Vec<f64>,
+}
+
+/// Never so far beyond the mean of the diagonal: then there is nothing to solve.
+const LARGEST_RIDGE: f64 = 1e3;
+
+impl Factor {
+    /// Factors a symmetric matrix; `None` if it is not positive definite.
+    pub fn new(matrix: &[f64], size: usize) -> Option<Self> {
+        let mut lower = matrix.to_vec();
+        let a = MatMut::from_column_major_slice_mut(&mut lower, size, size);
+        let par = Par::rayon(0);
+        let mut memory = MemBuffer::new(llt::factor::cholesky_in_place_scratch::<f64>(size, par, Default::default()));
+        let stack = MemStack::new(&mut memory);
+        llt::factor::cholesky_in_place(a, Default::default(), par, stack, Default::default()).ok()?;
+        // Beyond rounding, a pivot says nothing: it only makes the result large.
+        let pivots = || (0..size).map(|i| lower[i * size + i]);
+        let largest = pivots().fold(0.0, f64::max);
+        pivots().all(|p| p.is_finite() && p > 1e-8 * largest).then_some(Self { size, lower })
+    }
+
+    /// X with A X = B, in place; B is size × columns, row by row.
+    pub fn solve(&self, b: &mut [f64], columns: usize) {
+        let l = MatRef::from_column_major_slice(&self.lower, self.size, self.size);
+        let rhs = MatMut::from_row_major_slice_mut(b, self.size, columns);
+        llt::solve::solve_in_place(l, rhs, Par::rayon(0), MemStack::new(&mut MemBuffer::new(faer::dyn_stack::StackReq::EMPTY)));
+    }
+
+    /// L⁻¹ B, in place; B is size × columns, row by row.
+    pub fn solve_lower(&self, b: &mut [f64], columns: usize) {
+        let l = MatRef::from_column_major_slice(&self.lower, self.size, self.size);
+        let rhs = MatMut::from_row_major_slice_mut(b, self.size, columns);
+        faer::linalg::triangular_solve::solve_lower_triangular_in_place(l, rhs, Par::rayon(0));
+    }
+}
+
+/// A solution and what had to be done to find it.
+#[derive(Clone, Debug)]
+pub struct Solved {
+    /// Row by row.
+    pub x: Vec<f64>,
+    /// The ridge that was added to the diagonal, relative to its mean.
+    pub ridge: f64,
+    /// Whether that was more than asked for.
+    pub raised: bool,
+}
+
+/// Minimises ½ tr Xᵀ A X − tr Xᵀ B + ½ μ ‖X − X₀‖² with μ = ridge · mean(diag A): the system (A + μ I) X = B + μ X₀.
+///
+/// A is size × size; B and the prior X₀ are size × columns, row by row. Where A has a zero on its diagonal (a dead input), X stays
+/// at the prior. If A is not definite even so, the ridge is raised until it is.
+pub fn solve_towards(a: &[f64], b: &[f64], prior: &[f64], size: usize, columns: usize, ridge: f64) -> Result<Solved> {
+    if a.len() != size * size || b.len() != size * columns || prior.len() != b.len() {
+        return Err(Error::usage("matrix sizes do not fit together"));
+    }
+    if a.iter().chain(b).any(|x| !x.is_finite()) {
+        return Err(Error::data("the statistics of a layer are not finite")
+            .hint("does the network compute infinities or NaN on this data?"));
+    }
+    let live: Vec<usize> = (0..size).filter(|&i| a[i * size + i] > 0.0).collect();
+    let n = live.len();
+    let mean = live.iter().map(|&i| a[i * size + i]).sum::<f64>() / n.max(1) as f64;
+    let mut x = prior.to_vec();
+    if n == 0 || columns == 0 {
+        return Ok(Solved { x, ridge, raised: false });
+    }
+    let mut now = ridge.max(1e-12);
+    while now <= LARGEST_RIDGE {
+        let mu = now * mean;
+        let mut system = Vec::with_capacity(n * n);
+        for &i in &live {
+            system.extend(live.iter().map(|&j| a[i * size + j] + if i == j { mu } else { 0.0 }));
+        }
+        if let Some(factor) = Factor::new(&system, n) {
+            let mut right = Vec::with_capacity(n * columns);
+            for &i in &live {
+                right.extend((0..columns).map(|c| b[i * columns + c] + mu * prior[i * columns + c]));
+            }
+            factor.solve(&mut right, columns);
+            for (k, &i) in live.iter().enumerate() {
+                x[i * columns..(i + 1) * columns].copy_from_slice(&right[k * columns..(k + 1) * columns]);
+            }
+            return Ok(Solved { x, ridge: now, raised: now > ridge.max(1e-12) });
+        }
+        now *= 10.0;
+    }
+    Err(Error::data("the statistics of a layer cannot be inverted").hint("use more --calibration samples"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random;
+
+    fn gram(size: usize, samples: usize) -> Vec<f64> {
+        let x: Vec<f64> = (0..(size * samples) as u64).map(|i| f64::from(random::normal(3, i))).collect();
+        let mut a = vec![0.0; size * size];
+        for s in x.chunks(size) {
+            for i in 0..size {
+                for j in 0..size {
+                    a[i * size + j] += s[i] * s[j];
+                }
+            }
+        }
+        a
+    }
+
+    #[test]
+    fn solutions_solve() {
+        let (size, columns) = (40, 3);
+        let a = gram(size, 100);
+        let b: Vec<f64> = (0..size * columns).map(|i| i as f64).collect();
+        let x = solve_towards(&a, &b, &vec![0.0; b.len()], size, columns, 1e-12).unwrap().x;
+        for i in 0..size {
+            for c in 0..columns {
+                let got: f64 = (0..size).map(|j| a[i * size + j] * x[j * columns + c]).sum();
+                assert!((got - b[i * columns + c]).abs() < 1e-6);
+            }
+        }
+    }
+
+    /// A dead input keeps the prior; directions the data says nothing about stay at the prior too.
+    #[test]
+    fn singular_systems_stay_at_the_prior() {
+        let size = 5;
+        let mut a = vec![0.0; size * size];
+        a[0] = 2.0; // input 0 alone is seen; 1 and 2 only together; 3 and 4 never
+        for (i, j) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+            a[i * size + j] = 1.0;
+        }
+        let prior = [1.0, 3.0, 1.0, 7.0, -7.0];
+        let b = [4.0, 6.0, 6.0, 0.0, 0.0];
+        let solved = solve_towards(&a, &b, &prior, size, 1, 1e-9).unwrap();
+        let expected = [2.0, 4.0, 2.0, 7.0, -7.0]; // x₁ + x₂ = 6, moved equally from the prior
+        assert!(solved.x.iter().zip(expected).all(|(x, e)| (x - e).abs() < 1e-3), "{:?}", solved.x);
+    }
+
+    #[test]
+    fn any_number_of_threads_gives_the_same_bits() {
+        let size = 600;
+        let a = gram(size, 650);
+        let b: Vec<f64> = (0..size * 40).map(|i| (i % 17) as f64).collect();
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| solve_towards(&a, &b, &vec![0.0; b.len()], size, 40, 1e-9).unwrap().x)
+        };
+        assert!(run(1) == run(3), "the solution depends on the number of threads");
+    }
+}
