@@ -165,6 +165,12 @@ impl Graph {
         self.outputs.push(id);
     }
 
+    /// The part of the graph that computes these values, as its outputs.
+    pub fn up_to(&self, outputs: &[ValueId]) -> Result<Self> {
+        let part = Self { outputs: outputs.to_vec(), ..self.clone() };
+        part.rebuild(|input| input.shape.clone(), |build, node| build.copy(node))
+    }
+
     /// Copies the graph node by node. `rewrite` sees each node with its inputs mapped to the new graph; it adds what
     /// should stand in its place and returns the new value of its output. Nodes nothing depends on are left out, and
     /// all shapes are computed anew, starting from `input_shape` of each input.

@@ -52,4 +52,10 @@ pub mod plan;
 
 pub mod linalg;
 
+pub mod statistics;
+
+pub mod merge;
+
+pub mod pipeline;
+
 pub mod inspect;

@@ -38,6 +38,11 @@ impl Conv {
         }
     }
 
+    /// The windows of rows and columns; a convolution along one axis has one row.
+    pub fn two_windows(&self) -> [Window; 2] {
+        two_windows(&self.windows)
+    }
+
     /// Every channel has filters of its own.
     fn is_depthwise(&self, w: &[usize]) -> bool {
         self.groups > 1 && w[1] == 1

@@ -1,5 +1,9 @@
 //! What can be shared, and where: derived from the graphs before any number is computed.
 
+mod joint;
+mod layers;
 mod units;
 
+pub use joint::{Column, Joint, Member};
+pub use layers::{Layer, Source};
 pub use units::{Unit, Units, permute_hidden, reorder};

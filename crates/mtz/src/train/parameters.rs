@@ -122,9 +122,15 @@ pub struct Bindings(BTreeMap<ValueId, Binding>);
 impl Bindings {
     /// A parameter of its own for every trainable weight of the graph, and for every running statistic.
     pub fn of(graph: &Graph, parameters: &mut Parameters) -> Self {
+        Self::of_some(graph, parameters, |_| true)
+    }
+
+    /// The same, for those weights that `wanted` chooses.
+    pub fn of_some(graph: &Graph, parameters: &mut Parameters, wanted: impl Fn(ValueId) -> bool) -> Self {
         let mut bindings = Self::default();
         for (id, role) in roles(graph) {
             if let Some(tensor) = &graph[id].constant
+                && wanted(id)
                 && !bindings.0.contains_key(&id)
             {
                 let decay = role == Role::Weight && tensor.shape().len() > 1;

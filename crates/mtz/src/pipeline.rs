@@ -1,0 +1,265 @@
+//! The whole of zipping on one screen: for each layer collect statistics, match and merge, measure, retrain.
+
+use crate::data::Feed;
+use crate::error::{Error, Result};
+use crate::evaluate::{self, evaluate};
+use crate::graph::Graph;
+use crate::merge::{self, Matching, Merged, Recipe, Share, merge_layer};
+use crate::plan::Joint;
+use crate::random;
+use crate::simplify;
+use crate::statistics::{Calibration, moments};
+use crate::train::{Augmentation, Goal, Learner, OptimizerKind, Schedule, Steps, learn};
+use rayon::prelude::*;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+/// A network to zip, with its data.
+#[derive(Debug)]
+pub struct Task<'a> {
+    /// Its name.
+    pub name: String,
+    /// The trained network.
+    pub graph: Graph,
+    /// Samples for statistics and retraining.
+    pub train: &'a Feed,
+    /// Those of them that may be used; all by default.
+    pub samples: Option<Vec<usize>>,
+    /// Samples that errors are reported on.
+    pub test: Option<(&'a Feed, Vec<usize>)>,
+    /// How much it counts.
+    pub weight: f64,
+}
+
+/// What retraining aims at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// The labels.
+    Labels,
+    /// The original networks' answers.
+    Distill,
+}
+
+/// How to zip.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many units to share, unless a layer says otherwise.
+    pub share: Share,
+    /// By name of the layer.
+    pub share_of: Vec<(String, Share)>,
+    /// Which weights shared units get.
+    pub recipe: Recipe,
+    /// Which units go together.
+    pub matching: Matching,
+    /// Ridge of all solves, relative to the mean of the diagonal.
+    pub ridge: f64,
+    /// Samples per task for statistics.
+    pub calibration: usize,
+    /// Iterations of retraining after each hidden layer.
+    pub retrain: usize,
+    /// What retraining aims at.
+    pub aim: Aim,
+    /// The highest learning rate of retraining.
+    pub rate: f32,
+    /// Samples of each task per iteration.
+    pub batch_size: usize,
+    /// Where random numbers begin.
+    pub seed: u64,
+    /// Memory an evaluation may take.
+    pub memory: u64,
+}
+
+/// What happened to one layer.
+#[derive(Clone, Debug)]
+pub struct LayerReport {
+    /// Its name in the first network.
+    pub name: String,
+    /// Units of each task.
+    pub units: Vec<usize>,
+    /// Pairing and weights.
+    pub merged: Merged,
+    /// Error of each task after merging this layer, where there is test data.
+    pub error_zipped: Vec<Option<f64>>,
+    /// Error of each task after retraining.
+    pub error_after: Vec<Option<f64>>,
+    /// Iterations of retraining.
+    pub iterations: usize,
+    /// Time it took.
+    pub seconds: f64,
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Zipped {
+    /// The joint model.
+    pub joint: Joint,
+    /// Error of each original network.
+    pub error_before: Vec<Option<f64>>,
+    /// Layer by layer.
+    pub layers: Vec<LayerReport>,
+    /// Parameters of the originals together.
+    pub parameters_before: usize,
+    /// Iterations of retraining in all.
+    pub iterations: usize,
+}
+
+/// News for a progress bar: layer, number of layers, what is being done.
+pub type News<'n> = (usize, usize, &'n str);
+
+/// Zips networks into one.
+pub fn zip(tasks: Vec<Task>, plan: &Plan, mut listen: impl FnMut(News) -> ControlFlow<()>) -> Result<Zipped> {
+    let originals: Vec<Graph> = tasks.iter().map(|t| t.graph.clone()).collect();
+    let mut joint = Joint::new(tasks.iter().map(|t| (t.name.clone(), t.graph.clone())).collect())?;
+    let depth = joint.depth();
+    check_names(&joint, plan)?;
+    let total: f64 = tasks.iter().map(|t| t.weight).sum();
+    let weights: Vec<f64> = tasks.iter().map(|t| t.weight / total).collect();
+    let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
+    let error_before = errors(&originals.iter().collect::<Vec<_>>(), &tasks, plan)?;
+    let mut layers = Vec::new();
+    let mut iterations = 0;
+    for layer in 0..depth {
+        let begin = Instant::now();
+        let head = layer + 1 == depth;
+        if head && plan.recipe == Recipe::Paper {
+            break; // output layers stay as they are
+        }
+        stop(listen((layer, depth, "statistics")))?;
+        let mut collected = Vec::new();
+        for ((task, original), (member, samples)) in
+            tasks.iter().zip(&originals).zip(joint.members.iter().zip(&samples))
+        {
+            let from = Calibration {
+                feed: task.train,
+                samples: samples.clone(),
+                batch_size: 64,
+                seed: random::bits(plan.seed, layer as u64),
+            };
+            collected.push(moments(&member.graph, original, &member.layers[layer], &from)?);
+        }
+        stop(listen((layer, depth, "merging")))?;
+        let name = joint.members[0].layers[layer].name.clone();
+        let share = plan.share_of.iter().find(|(n, _)| *n == name).map_or(plan.share, |(_, share)| *share);
+        let (matching, ridge, recipe) = (plan.matching, plan.ridge, plan.recipe);
+        let options = merge::Options { share, matching, recipe, ridge, seed: random::bits(plan.seed, 77 + layer as u64) };
+        let merged = merge_layer(&mut joint, layer, &collected, &weights, head, &options)?;
+        let error_zipped = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &tasks, plan)?;
+        let mut error_after = error_zipped.clone();
+        let mut done = 0;
+        // Hidden layers are retrained after each of them; the head follows from the last.
+        let last = if plan.recipe == Recipe::Best { head } else { layer + 2 == depth };
+        let wanted = if head && plan.recipe == Recipe::Best && depth > 1 { plan.retrain } else if head { 0 } else { plan.retrain };
+        let wanted = if plan.recipe == Recipe::Best && !head { 0 } else { wanted };
+        let _ = last;
+        if wanted > 0 {
+            done = retrain(&mut joint, &tasks, &originals, &weights, plan, wanted, |i| {
+                listen((layer, depth, &format!("retraining {i}/{wanted}")))
+            })?;
+            error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &tasks, plan)?;
+        }
+        iterations += done;
+        layers.push(LayerReport {
+            name,
+            units: joint.members.iter().map(|m| m.layers[layer].units).collect(),
+            merged,
+            error_zipped,
+            error_after,
+            iterations: done,
+            seconds: begin.elapsed().as_secs_f64(),
+        });
+    }
+    let parameters_before = originals.iter().map(Graph::parameters).sum();
+    Ok(Zipped { joint, error_before, layers, parameters_before, iterations })
+}
+
+/// Trains all tasks at once, shared weights tied.
+pub fn retrain(
+    joint: &mut Joint,
+    tasks: &[Task],
+    originals: &[Graph],
+    weights: &[f64],
+    plan: &Plan,
+    iterations: usize,
+    mut listen: impl FnMut(usize) -> ControlFlow<()>,
+) -> Result<usize> {
+    let (mut parameters, bindings) = joint.bind()?;
+    let count = tasks.len() as f64;
+    let learners: Vec<Learner> = joint
+        .members
+        .iter()
+        .zip(tasks)
+        .zip(&bindings)
+        .zip(originals.iter().zip(weights))
+        .map(|(((member, task), bindings), (original, weight))| Learner {
+            graph: &member.graph,
+            bindings: bindings.clone(),
+            feed: task.train,
+            samples: task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect()),
+            goal: match plan.aim {
+                Aim::Labels => Goal::Labels,
+                Aim::Distill => Goal::Teacher { graph: original, temperature: 2.0, features: 0.0 },
+            },
+            weight: (weight * count) as f32,
+        })
+        .collect();
+    let steps = Steps {
+        count: iterations,
+        batch_size: plan.batch_size,
+        rate: plan.rate,
+        schedule: Schedule::OneCycle,
+        optimizer: OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true },
+        weight_decay: 0.0,
+        augmentation: Augmentation { shift: 0, flip: false },
+        seed: random::bits(plan.seed, 4242),
+    };
+    let done = learn(&mut parameters, &learners, &steps, |step, _, _| Ok(listen(step)))?;
+    drop(learners);
+    for (member, bindings) in joint.members.iter_mut().zip(&bindings) {
+        member.graph = bindings.apply(&member.graph, &parameters)?;
+    }
+    Ok(done)
+}
+
+/// The error of each network on its test data, in percent.
+fn errors(graphs: &[&Graph], tasks: &[Task], plan: &Plan) -> Result<Vec<Option<f64>>> {
+    let options = evaluate::Options { batch_size: 64, memory: plan.memory };
+    graphs
+        .par_iter()
+        .zip(tasks)
+        .map(|(graph, task)| {
+            let Some((feed, samples)) = &task.test else { return Ok(None) };
+            if feed.labels().is_none() {
+                return Ok(None);
+            }
+            let graph = simplify::for_inference(graph)?;
+            let result = if samples.len() == feed.len() {
+                evaluate(&graph, feed, options, |_| {})?
+            } else {
+                evaluate::evaluate_on(&graph, feed, samples, options, |_| {})?
+            };
+            Ok(Some(result.error))
+        })
+        .collect()
+}
+
+/// The samples for statistics.
+fn chosen(task: &Task, plan: &Plan) -> Vec<usize> {
+    let all: Vec<usize> = task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect());
+    let order = random::permutation(random::bits(plan.seed, 9), all.len());
+    let mut samples: Vec<usize> = order.into_iter().take(plan.calibration).map(|i| all[i]).collect();
+    samples.sort_unstable();
+    samples
+}
+
+fn check_names(joint: &Joint, plan: &Plan) -> Result<()> {
+    let names: Vec<&str> = joint.members[0].layers.iter().map(|l| l.name.as_str()).collect();
+    match plan.share_of.iter().find(|(name, _)| !names.contains(&name.as_str())) {
+        Some((name, _)) => Err(Error::usage(format!("--share names a layer {name:?} that is not there"))
+            .hint(format!("the layers are {}", names.join(", ")))),
+        None => Ok(()),
+    }
+}
+
+fn stop(flow: ControlFlow<()>) -> Result<()> {
+    if flow.is_break() { Err(Error::usage("stopped")) } else { Ok(()) }
+}

@@ -1,0 +1,212 @@
+//! The joint model: units with owners.
+//!
+//! Each task keeps a graph of its own; what makes them one model is that every layer's units carry a *joint* number, and two tasks
+//! whose units have the same one share it. A weight is named by its layer, the joint number of its unit and where it comes
+//! from; equal names are one number, stored once. Blocks by owner set, parameter counts and ties for the trainer all follow
+//! from these names.
+
+use super::layers::{Layer, Source};
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::train::{Binding, Bindings, Parameters};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One task of a joint model.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// The task's name.
+    pub name: String,
+    /// Its network, with the weights it uses.
+    pub graph: Graph,
+    /// Its layers.
+    pub layers: Vec<Layer>,
+    /// For each layer, the joint number of each unit.
+    pub units: Vec<Vec<usize>>,
+}
+
+/// Several networks that share units.
+#[derive(Clone, Debug)]
+pub struct Joint {
+    /// The tasks.
+    pub members: Vec<Member>,
+}
+
+/// Where a weight comes from, in joint numbers: equal for tasks that share the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Column {
+    /// A weight from the input.
+    Input(usize, usize),
+    /// A weight from a unit of an earlier layer: layer, joint unit, rank, tap.
+    Unit(usize, usize, usize, usize),
+    /// The bias.
+    Bias,
+}
+
+impl Joint {
+    /// Networks beside each other, nothing shared yet.
+    pub fn new(networks: Vec<(String, Graph)>) -> Result<Self> {
+        let mut members: Vec<Member> = Vec::new();
+        let mut next: Vec<usize> = Vec::new();
+        for (name, graph) in networks {
+            if members.iter().any(|m| m.name == name) {
+                return Err(Error::usage(format!("two tasks are called {name:?}"))
+                    .hint("give them names: first=a/model.onnx second=b/model.onnx"));
+            }
+            let layers = Layer::all(&graph).map_err(|e| e.in_file(std::path::Path::new(&name)))?;
+            if let Some(first) = members.first() {
+                compare(first, &name, &layers)?;
+            }
+            next.resize(layers.len().max(next.len()), 0);
+            let units = layers.iter().zip(&mut next).map(|(layer, next)| {
+                let units = (*next..*next + layer.units).collect();
+                *next += layer.units;
+                units
+            });
+            let units = units.collect();
+            members.push(Member { name, graph, layers, units });
+        }
+        if members.len() < 2 {
+            return Err(Error::usage("zipping needs at least two networks"));
+        }
+        Ok(Self { members })
+    }
+
+    /// How many layers the networks have.
+    pub fn depth(&self) -> usize {
+        self.members.first().map_or(0, |m| m.layers.len())
+    }
+
+    /// The owners of each joint unit of a layer, as positions in [`Joint::members`].
+    pub fn owners(&self, layer: usize) -> BTreeMap<usize, BTreeSet<usize>> {
+        let mut owners: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for (t, member) in self.members.iter().enumerate() {
+            for &unit in member.units.get(layer).into_iter().flatten() {
+                owners.entry(unit).or_default().insert(t);
+            }
+        }
+        owners
+    }
+
+    /// Units of a layer that more than one task uses.
+    pub fn shared_units(&self, layer: usize) -> usize {
+        self.owners(layer).values().filter(|owners| owners.len() > 1).count()
+    }
+
+    /// Numbers the joint model stores: each shared one once. And those used by more than one task.
+    pub fn parameters(&self) -> (usize, usize) {
+        let (mut all, mut shared) = (0, 0);
+        for layer in 0..self.depth() {
+            let mut uses: BTreeMap<(usize, Column), usize> = BTreeMap::new();
+            for member in &self.members {
+                let columns = member.columns(layer);
+                for &unit in &member.units[layer] {
+                    for &column in &columns {
+                        *uses.entry((unit, column)).or_default() += 1;
+                    }
+                }
+            }
+            all += uses.len();
+            shared += uses.values().filter(|&&n| n > 1).count();
+        }
+        let own: usize = self.members.iter().map(Member::other_parameters).sum();
+        (all + own, shared)
+    }
+
+    /// Parameters in which shared weights are one number, and how each task's network uses them.
+    pub fn bind(&self) -> Result<(Parameters, Vec<Bindings>)> {
+        let mut parameters = Parameters::new();
+        let mut bindings: Vec<Bindings> = Vec::new();
+        let bound: Vec<BTreeSet<crate::graph::ValueId>> = self
+            .members
+            .iter()
+            .map(|m| m.layers.iter().flat_map(|l| std::iter::once(l.weight).chain(l.bias)).collect())
+            .collect();
+        for (member, bound) in self.members.iter().zip(&bound) {
+            // Everything that is not in a layer belongs to the task alone.
+            bindings.push(Bindings::of_some(&member.graph, &mut parameters, |id| !bound.contains(&id)));
+        }
+        for layer in 0..self.depth() {
+            let mut weights: BTreeMap<(usize, Column), usize> = BTreeMap::new();
+            let (mut data, mut biases, mut bias_data) = (Vec::new(), BTreeMap::new(), Vec::new());
+            let mut uses: Vec<(Vec<u32>, Vec<u32>)> = Vec::new();
+            for member in &self.members {
+                let (at, columns) = (&member.layers[layer], member.columns(layer));
+                let rows = at.read(&member.graph);
+                let mut indices = vec![0u32; at.units * at.columns()];
+                let mut bias_indices = Vec::new();
+                for (unit, &joint) in member.units[layer].iter().enumerate() {
+                    let row = &rows[unit * (at.columns() + 1)..][..at.columns() + 1];
+                    for (k, &column) in columns.iter().take(at.columns()).enumerate() {
+                        let index = *weights.entry((joint, column)).or_insert_with(|| {
+                            data.push(row[k]);
+                            data.len() - 1
+                        });
+                        indices[at.place(unit, k)] = small(index)?;
+                    }
+                    let index = *biases.entry(joint).or_insert_with(|| {
+                        bias_data.push(row[at.columns()]);
+                        bias_data.len() - 1
+                    });
+                    bias_indices.push(small(index)?);
+                }
+                uses.push((indices, bias_indices));
+            }
+            let (weight, bias) = (parameters.add(data, true), parameters.add(bias_data, false));
+            for ((member, bindings), (indices, bias_indices)) in self.members.iter().zip(&mut bindings).zip(uses) {
+                bindings.bind(member.layers[layer].weight, Binding::Elements(weight, indices));
+                if let Some(id) = member.layers[layer].bias {
+                    bindings.bind(id, Binding::Elements(bias, bias_indices));
+                }
+            }
+        }
+        Ok((parameters, bindings))
+    }
+}
+
+fn small(index: usize) -> Result<u32> {
+    u32::try_from(index).map_err(|_| Error::limit("a layer has more than four thousand million weights"))
+}
+
+impl Member {
+    /// The joint name of each column of a layer, the bias last (if the layer has one).
+    pub fn columns(&self, layer: usize) -> Vec<Column> {
+        let at = &self.layers[layer];
+        let sources = at.sources.iter().flat_map(|source| (0..at.taps).map(move |tap| (source, tap)));
+        let columns = sources.map(|(source, tap)| match *source {
+            Source::Input { position } => Column::Input(position, tap),
+            Source::Layer { layer, unit, rank } => Column::Unit(layer, self.units[layer][unit], rank, tap),
+        });
+        columns.chain(at.bias.map(|_| Column::Bias)).collect()
+    }
+
+    /// Parameters outside of the layers: batch norm and the like.
+    fn other_parameters(&self) -> usize {
+        let inside: usize =
+            self.layers.iter().map(|l| l.units * (l.columns() + usize::from(l.bias.is_some()))).sum();
+        self.graph.parameters().saturating_sub(inside)
+    }
+}
+
+/// Says where two networks do not match.
+fn compare(first: &Member, name: &str, layers: &[Layer]) -> Result<()> {
+    let hint = "networks must have the same kinds of layers in the same order; widths may differ";
+    for (i, (a, b)) in first.layers.iter().zip(layers).enumerate() {
+        let wrong = |what: String| Err(Error::model(format!("layer {} {what}", i + 1)).hint(hint));
+        if a.kind() != b.kind() {
+            return wrong(format!("is {} in {}, {} in {name}", a.kind(), first.name, b.kind()));
+        }
+        if a.taps != b.taps || a.conv.as_ref().map(|c| &c.windows) != b.conv.as_ref().map(|c| &c.windows) {
+            return wrong(format!("({}) has another kernel, stride or padding in {name} than in {}", b.name, first.name));
+        }
+    }
+    if first.layers.len() != layers.len() {
+        return Err(Error::model(format!(
+            "{} has {} layers, {name} has {}",
+            first.name,
+            first.layers.len(),
+            layers.len()
+        ))
+        .hint(hint));
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! What a layer sees and what it should answer, as second moments over calibration samples.
+
+use crate::data::Feed;
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::linalg::Moments;
+use crate::plan::Layer;
+use crate::random;
+use crate::run::Runner;
+use crate::tensor::Tensor;
+use rayon::prelude::*;
+
+/// Samples for statistics, and how to go through them.
+#[derive(Clone, Debug)]
+pub struct Calibration<'a> {
+    /// Where they come from.
+    pub feed: &'a Feed,
+    /// Which ones.
+    pub samples: Vec<usize>,
+    /// How many at a time.
+    pub batch_size: usize,
+    /// Where random numbers begin.
+    pub seed: u64,
+}
+
+/// Positions of a convolution that are looked at, for each input of the layer: more say nothing new.
+const POSITIONS_PER_INPUT: usize = 100;
+/// But never fewer than this.
+const MIN_POSITIONS: usize = 50_000;
+
+/// Σ x xᵀ and Σ x yᵀ of one layer: x is its input in `merged`, y its output (the pre-activation) in `original`, which has the same
+/// structure. Of a convolution every output position is a sample; where there are many, some are chosen at random.
+pub fn moments(merged: &Graph, original: &Graph, layer: &Layer, from: &Calibration) -> Result<Moments> {
+    let (inputs, outputs) = (merged.up_to(&[layer.input])?, original.up_to(&[layer.output])?);
+    let (mut input_runner, mut output_runner) = (Runner::new(&inputs), Runner::new(&outputs));
+    let mut moments = Moments::new(layer.columns(), layer.units);
+    let wanted = (POSITIONS_PER_INPUT * layer.columns()).max(MIN_POSITIONS).div_ceil(from.samples.len().max(1));
+    for (i, batch) in from.samples.chunks(from.batch_size.max(1)).enumerate() {
+        let x = [from.feed.batch(batch)?];
+        let (a, b) = (input_runner.run(&x)?, output_runner.run(&x)?);
+        let (Some(a), Some(b)) = (a.first(), b.first()) else { return Err(Error::model("a layer has no output")) };
+        match &layer.conv {
+            None => moments.add(a.data(), b.data())?,
+            Some(_) => {
+                let seed = random::bits(from.seed, i as u64);
+                let (rows, answers) = patches(layer, a, b, wanted, seed);
+                moments.add(&rows, &answers)?;
+            }
+        }
+    }
+    Ok(moments)
+}
+
+/// Some positions of every image: what the kernel sees there, and the outputs.
+fn patches(layer: &Layer, x: &Tensor, y: &Tensor, wanted: usize, seed: u64) -> (Vec<f32>, Vec<f32>) {
+    let Some(conv) = &layer.conv else { return (Vec::new(), Vec::new()) };
+    let spatial = |shape: &[usize]| match shape {
+        [_, _, h, w] => (*h, *w),
+        [_, _, w] => (1, *w),
+        _ => (1, 1),
+    };
+    let ((height, width), (out_height, out_width)) = (spatial(x.shape()), spatial(y.shape()));
+    let [rows, columns] = conv.two_windows();
+    let (images, channels, units) = (x.shape()[0], x.shape()[1], layer.units);
+    let places = out_height * out_width;
+    let count = wanted.min(places);
+    let (size, columns_total) = (layer.taps, layer.columns());
+    let mut seen = vec![0.0; images * count * columns_total];
+    let mut answers = vec![0.0; images * count * units];
+    let work = seen.par_chunks_mut((count * columns_total).max(1)).zip(answers.par_chunks_mut((count * units).max(1)));
+    work.enumerate().for_each(|(n, (seen, answers))| {
+        let chosen: Vec<usize> = if count == places {
+            (0..places).collect()
+        } else {
+            random::permutation(random::bits(seed, n as u64), places).into_iter().take(count).collect()
+        };
+        let x = &x.data()[n * channels * height * width..][..channels * height * width];
+        let y = &y.data()[n * units * places..][..units * places];
+        for ((place, seen), answers) in chosen.iter().zip(seen.chunks_mut(columns_total)).zip(answers.chunks_mut(units)) {
+            let (top, left) = (place / out_width * rows.stride, place % out_width * columns.stride);
+            for (k, seen) in seen.iter_mut().enumerate() {
+                let (channel, tap) = (k / size, k % size);
+                let row = (top + tap / columns.size * rows.dilation).checked_sub(rows.before);
+                let column = (left + tap % columns.size * columns.dilation).checked_sub(columns.before);
+                *seen = match (row.filter(|r| *r < height), column.filter(|c| *c < width)) {
+                    (Some(row), Some(column)) => x[(channel * height + row) * width + column],
+                    _ => 0.0,
+                };
+            }
+            answers.iter_mut().enumerate().for_each(|(m, answer)| *answer = y[m * places + place]);
+        }
+    });
+    (seen, answers)
+}
