@@ -167,8 +167,21 @@ impl Graph {
 
     /// The part of the graph that computes these values, as its outputs.
     pub fn up_to(&self, outputs: &[ValueId]) -> Result<Self> {
-        let part = Self { outputs: outputs.to_vec(), ..self.clone() };
+        let mut live: HashSet<ValueId> = outputs.iter().copied().collect();
+        for node in self.nodes.iter().rev() {
+            if live.contains(&node.output) {
+                live.extend(node.inputs.iter().flatten());
+            }
+        }
+        let inputs = self.inputs.iter().copied().filter(|id| live.contains(id)).collect();
+        let part = Self { inputs, outputs: outputs.to_vec(), ..self.clone() };
         part.rebuild(|input| input.shape.clone(), |build, node| build.copy(node))
+    }
+
+    /// Gives nodes and values other names.
+    pub fn rename(&mut self, mut name: impl FnMut(&str) -> String) {
+        self.values.iter_mut().for_each(|v| v.name = name(&v.name));
+        self.nodes.iter_mut().for_each(|n| n.name = name(&n.name));
     }
 
     /// Copies the graph node by node. `rewrite` sees each node with its inputs mapped to the new graph; it adds what

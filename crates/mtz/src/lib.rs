@@ -56,6 +56,8 @@ pub mod statistics;
 
 pub mod merge;
 
+pub mod assemble;
+
 pub mod pipeline;
 
 pub mod inspect;

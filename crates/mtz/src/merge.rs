@@ -115,8 +115,17 @@ pub fn merge_layer(
     let tasks = joint.members.len();
     for t in 0..tasks {
         let own = joint.members[t].layers[layer].units;
-        let mut partner: Vec<Option<usize>> = vec![None; own];
-        if t > 0 && !head {
+        // What a joint model among the inputs shares already stays shared.
+        let number = |owners: &Vec<Option<usize>>| {
+            let of = |(s, unit): (usize, &Option<usize>)| unit.map(|u| joint.members[s].units[layer][u]);
+            owners.iter().enumerate().filter_map(of).next()
+        };
+        let known: BTreeMap<usize, usize> =
+            pool.iter().enumerate().filter_map(|(p, owners)| number(owners).map(|id| (id, p))).collect();
+        let mut partner: Vec<Option<usize>> =
+            joint.members[t].units[layer].iter().map(|id| known.get(id).copied()).collect();
+        let zipped_before = joint.members[..t].iter().any(|m| joint.members[t].shares_with(m, layer));
+        if t > 0 && !head && !zipped_before {
             for (p, j, d) in table.pairs(&pool, t, own, options, &mut report)? {
                 partner[j] = Some(p);
                 report.distance += d;

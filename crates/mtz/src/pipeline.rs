@@ -14,13 +14,11 @@ use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// A network to zip, with its data.
-#[derive(Debug)]
+/// The data of a task.
+#[derive(Clone, Debug)]
 pub struct Task<'a> {
     /// Its name.
     pub name: String,
-    /// The trained network.
-    pub graph: Graph,
     /// Samples for statistics and retraining.
     pub train: &'a Feed,
     /// Those of them that may be used; all by default.
@@ -97,7 +95,7 @@ pub struct Zipped {
     pub error_before: Vec<Option<f64>>,
     /// Layer by layer.
     pub layers: Vec<LayerReport>,
-    /// Parameters of the originals together.
+    /// Parameters of what was given.
     pub parameters_before: usize,
     /// Iterations of retraining in all.
     pub iterations: usize,
@@ -106,16 +104,25 @@ pub struct Zipped {
 /// News for a progress bar: layer, number of layers, what is being done.
 pub type News<'n> = (usize, usize, &'n str);
 
-/// Zips networks into one.
-pub fn zip(tasks: Vec<Task>, plan: &Plan, mut listen: impl FnMut(News) -> ControlFlow<()>) -> Result<Zipped> {
-    let originals: Vec<Graph> = tasks.iter().map(|t| t.graph.clone()).collect();
-    let mut joint = Joint::new(tasks.iter().map(|t| (t.name.clone(), t.graph.clone())).collect())?;
+/// Zips the members of `start` ([`Joint::beside`]) into one; `tasks` are their data, in the same order.
+pub fn zip(
+    start: Joint,
+    tasks: &[Task], 
+    plan: &Plan,
+    mut listen: impl FnMut(News) -> ControlFlow<()>,
+) -> Result<Zipped> {
+    let originals: Vec<Graph> = start.members.iter().map(|m| m.graph.clone()).collect();
+    let parameters_before = start.parameters().0;
+    let mut joint = start;
+    if joint.members.len() != tasks.len() || joint.members.iter().zip(tasks).any(|(m, t)| m.name != t.name) {
+        return Err(Error::usage("every task of the model needs its data"));
+    }
     let depth = joint.depth();
     check_names(&joint, plan)?;
     let total: f64 = tasks.iter().map(|t| t.weight).sum();
     let weights: Vec<f64> = tasks.iter().map(|t| t.weight / total).collect();
     let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
-    let error_before = errors(&originals.iter().collect::<Vec<_>>(), &tasks, plan)?;
+    let error_before = errors(&originals.iter().collect::<Vec<_>>(), tasks, plan)?;
     let mut layers = Vec::new();
     let mut iterations = 0;
     for layer in 0..depth {
@@ -141,21 +148,25 @@ pub fn zip(tasks: Vec<Task>, plan: &Plan, mut listen: impl FnMut(News) -> Contro
         let name = joint.members[0].layers[layer].name.clone();
         let share = plan.share_of.iter().find(|(n, _)| *n == name).map_or(plan.share, |(_, share)| *share);
         let (matching, ridge, recipe) = (plan.matching, plan.ridge, plan.recipe);
+        // Few samples say little: then the old weights count for more.
+        let few = collected.iter().map(|m| 5.0 * m.size() as f64 / m.samples().max(1) as f64).fold(1.0, f64::max);
+        let ridge = if recipe == Recipe::Best { ridge * few } else { ridge };
         let options = merge::Options { share, matching, recipe, ridge, seed: random::bits(plan.seed, 77 + layer as u64) };
         let merged = merge_layer(&mut joint, layer, &collected, &weights, head, &options)?;
-        let error_zipped = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &tasks, plan)?;
+        let error_zipped = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), tasks, plan)?;
         let mut error_after = error_zipped.clone();
         let mut done = 0;
-        // Hidden layers are retrained after each of them; the head follows from the last.
-        let last = if plan.recipe == Recipe::Best { head } else { layer + 2 == depth };
-        let wanted = if head && plan.recipe == Recipe::Best && depth > 1 { plan.retrain } else if head { 0 } else { plan.retrain };
-        let wanted = if plan.recipe == Recipe::Best && !head { 0 } else { wanted };
-        let _ = last;
+        // The paper retrains after each layer. With targets nothing is lost on the way, and all iterations together at the end do more.
+        let wanted = match plan.recipe {
+            Recipe::Paper => plan.retrain,
+            Recipe::Best if head => plan.retrain * (depth - 1),
+            Recipe::Best => 0,
+        };
         if wanted > 0 {
-            done = retrain(&mut joint, &tasks, &originals, &weights, plan, wanted, |i| {
+            done = retrain(&mut joint, tasks, &originals, &weights, plan, wanted, |i| {
                 listen((layer, depth, &format!("retraining {i}/{wanted}")))
             })?;
-            error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &tasks, plan)?;
+            error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), tasks, plan)?;
         }
         iterations += done;
         layers.push(LayerReport {
@@ -168,7 +179,7 @@ pub fn zip(tasks: Vec<Task>, plan: &Plan, mut listen: impl FnMut(News) -> Contro
             seconds: begin.elapsed().as_secs_f64(),
         });
     }
-    let parameters_before = originals.iter().map(Graph::parameters).sum();
+    
     Ok(Zipped { joint, error_before, layers, parameters_before, iterations })
 }
 

@@ -43,27 +43,38 @@ pub enum Column {
 }
 
 impl Joint {
-    /// Networks beside each other, nothing shared yet.
-    pub fn new(networks: Vec<(String, Graph)>) -> Result<Self> {
+    /// A network by itself.
+    pub fn single(name: String, graph: Graph) -> Result<Self> {
+        let layers = Layer::all(&graph).map_err(|e| e.in_file(std::path::Path::new(&name)))?;
+        let units = layers.iter().map(|layer| (0..layer.units).collect()).collect();
+        Ok(Self { members: vec![Member { name, graph, layers, units }] })
+    }
+
+    /// Models beside each other: what each of them shares stays shared, nothing new is.
+    pub fn beside(parts: Vec<Self>) -> Result<Self> {
         let mut members: Vec<Member> = Vec::new();
         let mut next: Vec<usize> = Vec::new();
-        for (name, graph) in networks {
-            if members.iter().any(|m| m.name == name) {
-                return Err(Error::usage(format!("two tasks are called {name:?}"))
+        for mut member in parts.into_iter().enumerate().flat_map(|(i, part)| {
+            part.members.into_iter().enumerate().map(move |(k, member)| (i, k, member))
+        }) {
+            let (_, first_of_part, member) = (member.0, member.1 == 0, &mut member.2);
+            if members.iter().any(|m| m.name == member.name) {
+                return Err(Error::usage(format!("two tasks are called {:?}", member.name))
                     .hint("give them names: first=a/model.onnx second=b/model.onnx"));
             }
-            let layers = Layer::all(&graph).map_err(|e| e.in_file(std::path::Path::new(&name)))?;
             if let Some(first) = members.first() {
-                compare(first, &name, &layers)?;
+                compare(first, &member.name, &member.layers)?;
             }
-            next.resize(layers.len().max(next.len()), 0);
-            let units = layers.iter().zip(&mut next).map(|(layer, next)| {
-                let units = (*next..*next + layer.units).collect();
-                *next += layer.units;
-                units
-            });
-            let units = units.collect();
-            members.push(Member { name, graph, layers, units });
+            if first_of_part {
+                // Numbers of this part begin behind all others.
+                next = (0..member.layers.len())
+                    .map(|l| members.iter().flat_map(|m| &m.units[l]).max().map_or(0, |u| u + 1))
+                    .collect();
+            }
+            for (units, next) in member.units.iter_mut().zip(&next) {
+                units.iter_mut().for_each(|u| *u += next);
+            }
+            members.push(member.clone());
         }
         if members.len() < 2 {
             return Err(Error::usage("zipping needs at least two networks"));
@@ -177,6 +188,14 @@ impl Member {
             Source::Layer { layer, unit, rank } => Column::Unit(layer, self.units[layer][unit], rank, tap),
         });
         columns.chain(at.bias.map(|_| Column::Bias)).collect()
+    }
+
+    /// Whether any unit is shared with another member, from this layer on.
+    pub fn shares_with(&self, other: &Self, layer: usize) -> bool {
+        self.units.iter().zip(&other.units).skip(layer).any(|(a, b)| {
+            let a: BTreeSet<&usize> = a.iter().collect();
+            b.iter().any(|unit| a.contains(unit))
+        })
     }
 
     /// Parameters outside of the layers: batch norm and the like.

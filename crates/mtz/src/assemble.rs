@@ -1,0 +1,295 @@
+//! The joint model as one ordinary graph, and back.
+//!
+//! Every block of weights with the same owners is stored once; a task's weights are put together from its blocks by `Concat` and
+//! `Gather` at the start of the graph, which any runtime computes once. Nodes and values of a task are called `task/name`. What cannot
+//! be seen in the graph, the joint numbers of the units, stands in the metadata.
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, ValueId};
+use crate::op::{Concat, Gather, Gemm, Op};
+use crate::plan::{Joint, Layer, Member, Source};
+use crate::simplify;
+use crate::tensor::Tensor;
+use serde_json::{Value as Json, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The metadata key of a joint model.
+const KEY: &str = "mtz.joint";
+/// Of the metadata.
+const VERSION: u64 = 1;
+
+type Owners = BTreeSet<usize>;
+
+/// Where a position along the input axis comes from, in joint numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Position {
+    Input(usize),
+    Unit(usize, usize, usize),
+}
+
+/// One graph with inputs and outputs per task. `common_input`: one input for all, which needs equal shapes.
+pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
+    let mut graph = Graph::new("joint");
+    let mut inputs: Vec<Vec<ValueId>> = Vec::new();
+    for member in &joint.members {
+        let mut own = Vec::new();
+        for (i, &id) in member.graph.inputs().iter().enumerate() {
+            let value = &member.graph[id];
+            let first = inputs.first().and_then(|ids| ids.get(i)).copied();
+            own.push(match first.filter(|_| common_input) {
+                Some(first) if graph[first].shape == value.shape => first,
+                Some(first) => {
+                    return Err(Error::usage(format!(
+                        "--common-input: the input of {} is {}, that of {} is {}",
+                        member.name, value.shape, joint.members[0].name, graph[first].shape
+                    )));
+                }
+                None if common_input => graph.add_input(value.name.clone(), value.shape.clone()),
+                None => graph.add_input(format!("{}/{}", member.name, value.name), value.shape.clone()),
+            });
+        }
+        inputs.push(own);
+    }
+    let mut weights: Vec<BTreeMap<ValueId, ValueId>> = vec![BTreeMap::new(); joint.members.len()];
+    for layer in 0..joint.depth() {
+        add_blocks(&mut graph, joint, layer, &mut weights)?;
+    }
+    let mut tasks = Vec::new();
+    for (t, member) in joint.members.iter().enumerate() {
+        let outputs = add_task(&mut graph, member, &inputs[t], &weights[t])?;
+        let layers = member.layers.iter().zip(&member.units);
+        tasks.push(json!({
+            "name": member.name,
+            "inputs": inputs[t].iter().map(|id| graph[*id].name.clone()).collect::<Vec<_>>(),
+            "outputs": outputs.iter().map(|id| graph[*id].name.clone()).collect::<Vec<_>>(),
+            "layers": layers.map(|(l, units)| json!({ "name": l.name, "units": units })).collect::<Vec<_>>(),
+        }));
+    }
+    graph.metadata.push((KEY.to_owned(), json!({ "version": VERSION, "tasks": tasks }).to_string()));
+    Ok(graph)
+}
+
+/// Adds the blocks of a layer, and what puts them together for each task.
+fn add_blocks(
+    graph: &mut Graph,
+    joint: &Joint,
+    layer: usize,
+    weights: &mut [BTreeMap<ValueId, ValueId>],
+) -> Result<()> {
+    let positions: Vec<Vec<Position>> = joint.members.iter().map(|m| positions(m, layer)).collect();
+    let mut column_owners: BTreeMap<Position, Owners> = BTreeMap::new();
+    for (t, own) in positions.iter().enumerate() {
+        own.iter().for_each(|p| {
+            column_owners.entry(*p).or_default().insert(t);
+        });
+    }
+    let unit_owners = joint.owners(layer);
+    let (rows, columns) = (by_owners(&unit_owners), by_owners(&column_owners));
+    let name = &joint.members[0].layers[layer].name;
+    let first = &joint.members[0].layers[layer];
+    let kernel: Vec<usize> = joint.members[0].graph[first.weight].shape.at(1).into_iter().skip(2).collect();
+    // For each task: where its units and positions stand in its own network.
+    let local: Vec<(BTreeMap<usize, usize>, BTreeMap<Position, usize>)> = joint
+        .members
+        .iter()
+        .zip(&positions)
+        .map(|(m, own)| {
+            let units = m.units[layer].iter().enumerate().map(|(i, u)| (*u, i)).collect();
+            (units, own.iter().enumerate().map(|(i, p)| (*p, i)).collect())
+        })
+        .collect();
+    let values: Vec<Vec<f32>> = joint.members.iter().map(|m| m.layers[layer].read(&m.graph)).collect();
+    let mut blocks: BTreeMap<(&Owners, &Owners), ValueId> = BTreeMap::new();
+    for (row_owners, units) in &rows {
+        for (column_owners, places) in &columns {
+            let Some(&t) = row_owners.intersection(column_owners).next() else { continue };
+            let at = &joint.members[t].layers[layer];
+            let mut data = Vec::with_capacity(units.len() * places.len() * at.taps);
+            for unit in units {
+                let row = &values[t][local[t].0[unit] * (at.columns() + 1)..];
+                for place in places {
+                    let column = local[t].1[place] * at.taps;
+                    data.extend_from_slice(&row[column..column + at.taps]);
+                }
+            }
+            let shape: Vec<usize> = [units.len(), places.len()].into_iter().chain(kernel.iter().copied()).collect();
+            let label = format!("{name}.{}.from.{}", label(joint, row_owners), label(joint, column_owners));
+            blocks.insert((row_owners, column_owners), graph.add_constant(label, Tensor::new(shape, data)?)?);
+        }
+    }
+    let mut biases: BTreeMap<&Owners, ValueId> = BTreeMap::new();
+    for (owners, units) in &rows {
+        let Some(&t) = owners.iter().find(|t| joint.members[**t].layers[layer].bias.is_some()) else { continue };
+        let at = &joint.members[t].layers[layer];
+        let data = units.iter().map(|u| values[t][local[t].0[u] * (at.columns() + 1) + at.columns()]).collect();
+        let label = format!("{name}.{}.bias", label(joint, owners));
+        biases.insert(owners, graph.add_constant(label, Tensor::new(vec![units.len()], data)?)?);
+    }
+    for (t, member) in joint.members.iter().enumerate() {
+        let at = &member.layers[layer];
+        let prefix = format!("{}/{}", member.name, at.name);
+        let mine = |owners: &&Owners| owners.contains(&t);
+        let mut parts = Vec::new();
+        for row_owners in rows.keys().filter(mine) {
+            let blocks: Vec<ValueId> = columns.keys().filter(mine).map(|c| blocks[&(row_owners, c)]).collect();
+            parts.push(concat(graph, blocks, 1, &format!("{prefix}.{}", label(joint, row_owners)))?);
+        }
+        let order: Vec<usize> = rows.iter().filter(|(o, _)| o.contains(&t)).flat_map(|(_, u)| u).map(|u| local[t].0[u]).collect();
+        let columns_order: Vec<usize> =
+            columns.iter().filter(|(o, _)| o.contains(&t)).flat_map(|(_, p)| p).map(|p| local[t].1[p]).collect();
+        let whole = concat(graph, parts, 0, &prefix)?;
+        let whole = gather(graph, whole, 0, &order, &format!("{prefix}.units"))?;
+        let whole = gather(graph, whole, 1, &columns_order, &format!("{prefix}.inputs"))?;
+        weights[t].insert(at.weight, whole);
+        if let Some(bias) = at.bias {
+            let parts = rows.keys().filter(mine).map(|o| biases[o]).collect();
+            let whole = concat(graph, parts, 0, &format!("{prefix}.bias"))?;
+            weights[t].insert(bias, gather(graph, whole, 0, &order, &format!("{prefix}.bias.units"))?);
+        }
+    }
+    Ok(())
+}
+
+/// The task's nodes, reading its weights from where they were put together.
+fn add_task(
+    graph: &mut Graph,
+    member: &Member,
+    inputs: &[ValueId],
+    weights: &BTreeMap<ValueId, ValueId>,
+) -> Result<Vec<ValueId>> {
+    let own = &member.graph;
+    let mut map: BTreeMap<ValueId, ValueId> = weights.clone();
+    map.extend(own.inputs().iter().copied().zip(inputs.iter().copied()));
+    for (i, node) in own.nodes().iter().enumerate() {
+        let mut ids = Vec::new();
+        for id in &node.inputs {
+            ids.push(match id {
+                None => None,
+                Some(id) => Some(match (map.get(id), &own[*id].constant) {
+                    (Some(new), _) => *new,
+                    (None, Some(tensor)) => {
+                        let new = graph.add_constant(format!("{}/{}", member.name, own[*id].name), tensor.clone())?;
+                        map.insert(*id, new);
+                        new
+                    }
+                    (None, None) => return Err(Error::model("a value is used before it is computed").at_node(&node.name)),
+                }),
+            });
+        }
+        let is_layer = member.layers.iter().any(|l| l.node == i);
+        // Blocks are stored units × inputs.
+        let op = match &node.op {
+            Op::Gemm(gemm) if is_layer => Op::from(Gemm { transpose_b: true, ..*gemm }),
+            op => op.clone(),
+        };
+        let name = |name: &str| format!("{}/{name}", member.name);
+        let new = graph.add_node(name(&node.name), op, ids, name(&own[node.output].name))?;
+        map.insert(node.output, new);
+    }
+    let mut outputs = Vec::new();
+    for id in own.outputs() {
+        let new = *map.get(id).ok_or_else(|| Error::model("an output is not computed"))?;
+        graph.add_output(new);
+        outputs.push(new);
+    }
+    Ok(outputs)
+}
+
+/// The joint positions along a layer's input axis.
+fn positions(member: &Member, layer: usize) -> Vec<Position> {
+    let sources = member.layers[layer].sources.iter();
+    let positions = sources.map(|source| match *source {
+        Source::Input { position } => Position::Input(position),
+        Source::Layer { layer, unit, rank } => Position::Unit(layer, member.units[layer][unit], rank),
+    });
+    positions.collect()
+}
+
+/// Things grouped by who owns them.
+fn by_owners<T: Copy + Ord>(owners: &BTreeMap<T, Owners>) -> BTreeMap<Owners, Vec<T>> {
+    let mut groups: BTreeMap<Owners, Vec<T>> = BTreeMap::new();
+    for (thing, owners) in owners {
+        groups.entry(owners.clone()).or_default().push(*thing);
+    }
+    groups
+}
+
+/// The owners' names.
+fn label(joint: &Joint, owners: &Owners) -> String {
+    if owners.len() == joint.members.len() && owners.len() > 1 {
+        return "shared".to_owned();
+    }
+    owners.iter().map(|t| joint.members[*t].name.as_str()).collect::<Vec<_>>().join("+")
+}
+
+fn concat(graph: &mut Graph, parts: Vec<ValueId>, axis: usize, name: &str) -> Result<ValueId> {
+    match parts.as_slice() {
+        [one] => Ok(*one),
+        _ => {
+            let name = format!("{name}.joined{axis}");
+            graph.add_node(name.clone(), Concat { axis }, parts.into_iter().map(Some).collect(), name)
+        }
+    }
+}
+
+/// From joint order to the task's own: element `order[i]` of the result is element i of the value.
+fn gather(graph: &mut Graph, id: ValueId, axis: usize, order: &[usize], name: &str) -> Result<ValueId> {
+    if order.iter().enumerate().all(|(i, &o)| i == o) {
+        return Ok(id);
+    }
+    let mut indices = vec![0; order.len()];
+    for (i, &o) in order.iter().enumerate() {
+        indices[o] = i;
+    }
+    let op = Gather { axis, index_shape: vec![indices.len()], indices };
+    graph.add_node(name.to_owned(), op, vec![Some(id)], name.to_owned())
+}
+
+/// The joint model in a graph, if it is one.
+pub fn from_graph(graph: &Graph) -> Result<Option<Joint>> {
+    let Some((_, text)) = graph.metadata.iter().find(|(key, _)| key == KEY) else { return Ok(None) };
+    let broken = || Error::model("the description of the joint model is damaged");
+    let json: Json = serde_json::from_str(text).map_err(|_| broken())?;
+    if json["version"].as_u64() != Some(VERSION) {
+        return Err(Error::unsupported("the joint model was written by another version of mtz"));
+    }
+    let mut members: Vec<Member> = Vec::new();
+    for task in json["tasks"].as_array().ok_or_else(broken)? {
+        let name = task["name"].as_str().ok_or_else(broken)?.to_owned();
+        let outputs: Option<Vec<ValueId>> =
+            task["outputs"].as_array().ok_or_else(broken)?.iter().map(|o| graph.find(o.as_str()?)).collect();
+        let part = graph.up_to(&outputs.ok_or_else(broken)?)?;
+        let plain = simplify::fold_constants(&part)?;
+        let plain = without_prefix(&plain, &format!("{name}/"))?;
+        let layers = Layer::all(&plain)?;
+        let described = task["layers"].as_array().ok_or_else(broken)?;
+        let units: Option<Vec<Vec<usize>>> = described
+            .iter()
+            .map(|l| {
+                l["units"].as_array()?.iter().map(|u| u.as_u64().and_then(|u| usize::try_from(u).ok())).collect()
+            })
+            .collect();
+        let units = units.ok_or_else(broken)?;
+        let distinct = |u: &Vec<usize>| u.iter().collect::<BTreeSet<_>>().len() == u.len();
+        if units.len() != layers.len() || !units.iter().zip(&layers).all(|(u, l)| u.len() == l.units && distinct(u)) {
+            return Err(broken());
+        }
+        if members.iter().any(|m| m.name == name || m.layers.len() != layers.len()) {
+            return Err(broken());
+        }
+        members.push(Member { name, graph: plain, layers, units });
+    }
+    if members.is_empty() {
+        return Err(broken());
+    }
+    Ok(Some(Joint { members }))
+}
+
+/// Names without the task in front.
+fn without_prefix(graph: &Graph, prefix: &str) -> Result<Graph> {
+    let mut plain = graph.clone();
+    plain.metadata.clear();
+    plain.name = prefix.trim_end_matches('/').to_owned();
+    plain.rename(|name| name.strip_prefix(prefix).unwrap_or(name).to_owned());
+    Ok(plain)
+}
