@@ -38,6 +38,9 @@ pub enum Command {
     Inspect(Inspect),
     Eval(Eval),
     Train(Train),
+    Zip(Box<Zip>),
+    Extract(Extract),
+    Demo(Demo),
 }
 
 /// Show inputs, outputs, layers, parameters and multiply-adds of models
@@ -124,6 +127,117 @@ pub struct Train {
     /// Memory an evaluation may take, like 800M or 8G
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
     pub memory: u64,
+}
+
+/// Zip trained networks into one that does all their tasks
+///
+/// The result is an ordinary ONNX file with the inputs and outputs of every task; weights that tasks share are stored once. A MODEL may
+/// be a joint model itself: its tasks keep what they share, and the others join them.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx --data data/mnist -o joint.onnx"
+)]
+pub struct Zip {
+    /// ONNX files; NAME=PATH names the task, which is the file's stem otherwise
+    #[arg(required = true, value_name = "MODEL")]
+    pub models: Vec<Named<PathBuf>>,
+    #[command(flatten)]
+    pub data: Data,
+    /// Where the joint model goes
+    #[arg(long, short, value_name = "OUT.onnx")]
+    pub output: PathBuf,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// How many units of each hidden layer to share: all, a fraction like 0.5 (of the smaller network's), a count like 64, a threshold like
+    /// below=1e-3 on the distance d, or layer by layer: conv1=0.5,fc6=1792
+    #[arg(long, value_name = "HOW", default_value = "all")]
+    pub share: String,
+    /// Which weights shared units get: what measured best, or the paper to the letter
+    #[arg(long, value_enum, default_value = "best")]
+    pub recipe: RecipeName,
+    /// Which units go together [default: optimal for --recipe best, greedy for --recipe paper]
+    #[arg(long = "match", value_enum, value_name = "HOW")]
+    pub matching: Option<MatchName>,
+    /// How much the first of two tasks counts, between 0 and 1
+    #[arg(long, value_name = "X", conflicts_with = "weight")]
+    pub alpha: Option<f64>,
+    /// How much a task counts beside the others, like age=2 [default: 1]
+    #[arg(long, value_name = "TASK=X")]
+    pub weight: Vec<Named<f64>>,
+    /// Samples per task for the statistics
+    #[arg(long, value_name = "N", default_value = "20000")]
+    pub calibration: NonZeroUsize,
+    /// Iterations of retraining per hidden layer; 0 for none
+    #[arg(long, value_name = "N", default_value = "200")]
+    pub retrain: usize,
+    /// Retrain on the labels
+    #[arg(long, conflicts_with = "distill")]
+    pub labels: bool,
+    /// Retrain towards the original networks' answers, which needs no labels (the default)
+    #[arg(long)]
+    pub distill: bool,
+    /// The highest learning rate of retraining
+    #[arg(long, value_name = "X", default_value = "0.001")]
+    pub lr: f32,
+    /// Samples of each task per iteration of retraining
+    #[arg(long, value_name = "N", default_value = "128")]
+    pub batch_size: NonZeroUsize,
+    /// One input for all tasks; needs equal input shapes
+    #[arg(long)]
+    pub common_input: bool,
+    /// Memory an evaluation may take, like 800M or 8G
+    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
+    pub memory: u64,
+}
+
+/// How weights are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RecipeName {
+    /// Optimal pairs, least squares towards the original answers of each layer, heads fitted again
+    Best,
+    /// Greedy pairs, the paper's weight update, private weights untouched
+    Paper,
+}
+
+/// How pairs are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MatchName {
+    /// The cheapest pair, then the cheapest of the rest
+    Greedy,
+    /// The smallest sum over all pairs
+    Optimal,
+    /// Any pairs: what the paper compares with
+    Random,
+}
+
+/// Take one task out of a joint model, as an ordinary ONNX file
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  mtz extract joint.onnx --task a -o a.onnx")]
+pub struct Extract {
+    /// A joint model
+    #[arg(value_name = "JOINT")]
+    pub model: PathBuf,
+    /// The task
+    #[arg(long, value_name = "TASK")]
+    pub task: String,
+    /// Where it goes
+    #[arg(long, short, value_name = "OUT.onnx")]
+    pub output: PathBuf,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Zip two networks that come with the program
+///
+/// Two LeNet-300-100 trained on MNIST from different starts become one of half their size.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  mtz demo -o mtz-demo")]
+pub struct Demo {
+    /// The folder to write to
+    #[arg(long, short, value_name = "DIR", default_value = "mtz-demo")]
+    pub output: PathBuf,
 }
 
 /// What a training run uses unless told otherwise.

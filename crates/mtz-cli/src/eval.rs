@@ -3,19 +3,26 @@
 use crate::args::{Common, Eval};
 use crate::samples::{self, Prepared};
 use crate::show;
+use mtz::assemble;
 use mtz::data::Part;
 use mtz::error::{Error, Result};
 use mtz::evaluate::{Options, evaluate};
+use mtz::graph::Graph;
+use mtz::plan::Joint;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
 
 pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
-    let task = args.model.name();
+    let graph = mtz::onnx::read(&args.model.value)?.with_open_batch();
+    let (task, graph) = match assemble::from_graph(&graph)? {
+        Some(joint) => one_task(joint, args.task.as_deref())?,
+        None => (args.model.name(), graph),
+    };
     if let Some(asked) = args.task.as_ref().filter(|t| **t != task) {
         return Err(Error::usage(format!("there is no task {asked:?}")).hint(format!("the model's task is {task:?}")));
     }
-    let graph = mtz::onnx::read(&args.model.value)?.with_open_batch();
+    samples::check(&args.data, std::slice::from_ref(&task))?;
     let graph = mtz::simplify::for_inference(&graph)?;
     let Prepared { feed, part } = samples::open(&args.data, &task, &graph, Part::Test)?;
     let bar = show::progress(feed.len(), common.quiet, "samples");
@@ -45,4 +52,17 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
         show::result(&show::table(&[head, row]));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A task of a joint model: the one asked for.
+pub fn one_task(joint: Joint, asked: Option<&str>) -> Result<(String, Graph)> {
+    let names: Vec<String> = joint.members.iter().map(|m| m.name.clone()).collect();
+    let hint = format!("--task TASK, one of: {}", names.join(", "));
+    let Some(asked) = asked else {
+        return Err(Error::usage("this is a joint model: which of its tasks?").hint(hint));
+    };
+    let member = joint.members.into_iter().find(|m| m.name == asked);
+    member
+        .map(|m| (m.name, m.graph))
+        .ok_or_else(|| Error::usage(format!("there is no task {asked:?}")).hint(hint))
 }

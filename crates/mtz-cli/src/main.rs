@@ -2,12 +2,15 @@
 //! ran but a check failed, 2: error.
 
 mod args;
+mod demo;
 mod eval;
+mod extract;
 mod inspect;
 mod samples;
 mod show;
 mod tasks;
 mod train;
+mod zip;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -37,5 +40,8 @@ fn run(cli: &Cli) -> mtz::error::Result<ExitCode> {
         Command::Inspect(args) => inspect::run(args, &cli.common),
         Command::Eval(args) => eval::run(args, &cli.common),
         Command::Train(args) => train::run(args, &cli.common),
+        Command::Zip(args) => zip::run(args, &cli.common),
+        Command::Extract(args) => extract::run(args, &cli.common),
+        Command::Demo(args) => demo::run(args, &cli.common),
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{Data, Numbers, Resize};
 use crate::show;
-use crate::tasks::value_for;
+use crate::tasks::{check_names, value_for};
 use mtz::data::{Dataset, Feed, ImageFit, Location, Normalisation, OpenOptions, Part, Parts, locate};
 use mtz::error::{Error, Result};
 use mtz::graph::Graph;
@@ -18,6 +18,15 @@ pub fn open(args: &Data, task: &str, graph: &Graph, part: Part) -> Result<Prepar
     let (location, name) = locate_part(args, task, part)?;
     let dataset = open_location(args, task, &location, image_shape(graph))?;
     Ok(Prepared { feed: Feed::new(dataset, graph, normalisation(args, task)?)?, part: name })
+}
+
+/// Refuses data for tasks that are not there, before any work begins.
+pub fn check(args: &Data, tasks: &[String]) -> Result<()> {
+    check_names("data", tasks, &args.data)?;
+    check_names("test", tasks, &args.test)?;
+    check_names("label", tasks, &args.label)?;
+    check_names("mean", tasks, &args.mean)?;
+    check_names("std", tasks, &args.std)
 }
 
 /// The samples alone, before there is a network.

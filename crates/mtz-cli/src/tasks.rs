@@ -34,13 +34,19 @@ impl Named<PathBuf> {
     }
 }
 
+/// Refuses values for tasks that are not there.
+pub fn check_names<T>(flag: &str, tasks: &[String], values: &[Named<T>]) -> Result<()> {
+    match values.iter().filter_map(|v| v.task.as_deref()).find(|t| !tasks.iter().any(|task| task == t)) {
+        Some(stranger) => Err(Error::usage(format!("--{flag} {stranger}=… names a task that is not there")).hint(
+            format!("tasks here: {}; MODEL may be written NAME=PATH to call it otherwise", tasks.join(", ")),
+        )),
+        None => Ok(()),
+    }
+}
+
 /// The value of `--flag` for a task: one that names it, or a bare one.
 pub fn value_for<'a, T>(flag: &str, task: &str, values: &'a [Named<T>]) -> Result<Option<&'a T>> {
-    if let Some(stranger) = values.iter().filter_map(|v| v.task.as_deref()).find(|t| *t != task) {
-        return Err(Error::usage(format!("--{flag} {stranger}=… names a task that is not there"))
-            .hint(format!("the task is called {task:?}; MODEL may be written NAME=PATH to call it otherwise")));
-    }
-    let own: Vec<&T> = values.iter().filter(|v| v.task.is_some()).map(|v| &v.value).collect();
+    let own: Vec<&T> = values.iter().filter(|v| v.task.as_deref() == Some(task)).map(|v| &v.value).collect();
     let bare: Vec<&T> = values.iter().filter(|v| v.task.is_none()).map(|v| &v.value).collect();
     match (own.as_slice(), bare.as_slice()) {
         ([one], _) | ([], [one]) => Ok(Some(one)),
@@ -65,7 +71,9 @@ mod tests {
     fn a_named_value_wins_over_a_bare_one() {
         let values: Vec<Named<String>> = ["x", "age=y"].iter().map(|t| t.parse().unwrap()).collect();
         assert_eq!(value_for("data", "age", &values).unwrap(), Some(&"y".to_owned()));
-        assert!(value_for("data", "gender", &values).is_err());
+        assert_eq!(value_for("data", "gender", &values).unwrap(), Some(&"x".to_owned()));
+        assert!(check_names("data", &["age".to_owned()], &values).is_ok());
+        assert!(check_names("data", &["gender".to_owned()], &values).is_err());
         assert!(value_for::<String>("data", "age", &[]).unwrap().is_none());
     }
 }

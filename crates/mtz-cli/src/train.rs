@@ -21,6 +21,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
     show::check_output(&args.output, args.force)?;
     let name = args.output.file_stem().map_or_else(|| "model".into(), |s| s.to_string_lossy().into_owned());
+    samples::check(&args.data, std::slice::from_ref(&name))?;
     let (start, train) = match (&args.architecture, &args.from) {
         (_, Some(from)) => {
             let graph = mtz::onnx::read(from)?.with_open_batch();

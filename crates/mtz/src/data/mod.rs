@@ -50,6 +50,13 @@ pub struct Dataset {
     pub labels: Option<Labels>,
 }
 
+impl Dataset {
+    /// Images and labels in gzipped IDX files, from memory.
+    pub fn from_idx(images: &[u8], labels: &[u8]) -> Result<Self> {
+        idx::from_bytes(images, labels)
+    }
+}
+
 impl std::fmt::Debug for Dataset {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Dataset of {} × {:?}, labels: {:?}", self.samples.len(), self.samples.shape(), self.labels)

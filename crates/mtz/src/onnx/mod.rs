@@ -13,5 +13,5 @@ mod statics;
 mod tensors;
 mod write;
 
-pub use read::{NEWEST_OPSET, OLDEST_OPSET, read, read_bytes};
+pub use read::{NEWEST_OPSET, OLDEST_OPSET, parse, read, read_bytes};
 pub use write::{to_bytes, write};

@@ -49,6 +49,11 @@ pub fn read(path: &Path) -> Result<Graph> {
     read_bytes(bytes.into(), Some(folder)).map_err(|e| e.in_file(path))
 }
 
+/// The network in the bytes of a file that has all its weights inside.
+pub fn parse(bytes: &[u8]) -> Result<Graph> {
+    read_bytes(Bytes::copy_from_slice(bytes), None)
+}
+
 /// Reads a model from memory; `folder` is where its external data may lie.
 pub fn read_bytes(bytes: Bytes, folder: Option<&Path>) -> Result<Graph> {
     guard::check(&bytes)?;

@@ -1,0 +1,259 @@
+//! `mtz zip`
+
+use crate::args::{Common, MatchName, RecipeName, Zip};
+use crate::samples::{self, Prepared};
+use crate::show;
+use crate::tasks::{check_names, value_for};
+use mtz::assemble;
+use mtz::data::Part;
+use mtz::error::{Error, Result};
+use mtz::merge::{Matching, Recipe, Share};
+use mtz::pipeline::{Aim, Plan, Task, Zipped, zip};
+use mtz::plan::Joint;
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Set by Ctrl-C: nothing is written.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
+    show::check_output(&args.output, args.force)?;
+    let (share, share_of) = read_share(&args.share)?;
+    let mut parts = Vec::new();
+    for model in &args.models {
+        let graph = mtz::onnx::read(&model.value)?.with_open_batch();
+        parts.push(match assemble::from_graph(&graph)? {
+            Some(joint) => joint,
+            None => Joint::single(model.name(), graph)?,
+        });
+    }
+    let start = Joint::beside(parts)?;
+    let names: Vec<String> = start.members.iter().map(|m| m.name.clone()).collect();
+    samples::check(&args.data, &names)?;
+    check_names("weight", &names, &args.weight)?;
+    let mut data: Vec<(Prepared, Prepared)> = Vec::new();
+    for member in &start.members {
+        let open = |part| samples::open(&args.data, &member.name, &member.graph, part);
+        data.push((open(Part::Train)?, open(Part::Test)?));
+    }
+    let aim = if args.labels { Aim::Labels } else { Aim::Distill };
+    let mut tasks = Vec::new();
+    for (i, (member, (train, test))) in start.members.iter().zip(&data).enumerate() {
+        // Where there is no test part, a fixed tenth is held out and reported.
+        let whole = test.part == "all";
+        let held_out = |sample: &usize| sample % 10 == 9;
+        let all = || 0..train.feed.len();
+        tasks.push(Task {
+            name: member.name.clone(),
+            train: &train.feed,
+            samples: whole.then(|| all().filter(|s| !held_out(s)).collect()),
+            test: Some(if whole {
+                (&train.feed, all().filter(held_out).collect())
+            } else {
+                (&test.feed, (0..test.feed.len()).collect())
+            }),
+            weight: weight(args, &names, i)?,
+        });
+        if aim == Aim::Labels && args.retrain > 0 && train.feed.labels().is_none() {
+            return Err(Error::data(format!("the data of {} has no labels", member.name)).hint("leave out --labels"));
+        }
+    }
+    let recipe = if args.recipe == RecipeName::Best { Recipe::Best } else { Recipe::Paper };
+    let plan = Plan {
+        share,
+        share_of,
+        recipe,
+        matching: match (args.matching, recipe) {
+            (Some(MatchName::Greedy), _) | (None, Recipe::Paper) => Matching::Greedy,
+            (Some(MatchName::Optimal), _) | (None, Recipe::Best) => Matching::Optimal,
+            (Some(MatchName::Random), _) => Matching::Random,
+        },
+        ridge: if recipe == Recipe::Best { 1e-2 } else { 1e-4 },
+        calibration: args.calibration.get(),
+        retrain: args.retrain,
+        aim,
+        rate: args.lr,
+        batch_size: args.batch_size.get(),
+        seed: common.seed,
+        memory: args.memory,
+    };
+    let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::SeqCst));
+    let begin = Instant::now();
+    let zipped = run_with_bar(start, &tasks, &plan, common)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    mtz::onnx::write(&assemble::to_graph(&zipped.joint, args.common_input)?, &args.output)?;
+    let part = if data.iter().any(|d| d.1.part == "all") { "held-out tenth" } else { "test" };
+    show_result(&zipped, &tasks, seconds, part, &args.output, common);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How much a task counts.
+fn weight(args: &Zip, names: &[String], i: usize) -> Result<f64> {
+    let weight = match args.alpha {
+        Some(_) if names.len() != 2 => {
+            return Err(Error::usage("--alpha is for two tasks").hint("use --weight TASK=X"));
+        }
+        Some(alpha) if alpha > 0.0 && alpha < 1.0 => return Ok(if i == 0 { alpha } else { 1.0 - alpha }),
+        Some(alpha) => return Err(Error::usage(format!("--alpha {alpha} is not between 0 and 1"))),
+        None => value_for("weight", &names[i], &args.weight)?.copied().unwrap_or(1.0),
+    };
+    if weight.is_finite() && weight > 0.0 {
+        Ok(weight)
+    } else {
+        Err(Error::usage(format!("--weight {}={weight} is not above 0", names[i])))
+    }
+}
+
+/// `all`, `0.5`, `64`, `below=1e-3`, or `conv1=0.5,fc6=1792` (the others share all).
+fn read_share(text: &str) -> Result<(Share, Vec<(String, Share)>)> {
+    let wrong = |part: &str| {
+        Error::usage(format!("--share {part:?} is not understood"))
+            .hint("all, a fraction like 0.5, a count like 64, below=1e-3, or conv1=0.5,fc6=1792")
+    };
+    let one = |text: &str| -> Result<Share> {
+        if text == "all" {
+            return Ok(Share::All);
+        }
+        if let Ok(count) = text.parse::<usize>()
+            && !text.contains('.')
+        {
+            return Ok(Share::Count(count));
+        }
+        match text.parse::<f64>() {
+            Ok(f) if (0.0..=1.0).contains(&f) => Ok(Share::Fraction(f)),
+            _ => Err(wrong(text)),
+        }
+    };
+    let below = |text: &str| match text.parse::<f64>() {
+        Ok(limit) if limit >= 0.0 => Ok(Share::Below(limit)),
+        _ => Err(wrong(text)),
+    };
+    if let Some(limit) = text.strip_prefix("below=") {
+        return Ok((below(limit)?, Vec::new()));
+    }
+    if !text.contains('=') {
+        return Ok((one(text)?, Vec::new()));
+    }
+    let layers = text.split(',').map(|part| {
+        let (layer, share) = part.rsplit_once('=').ok_or_else(|| wrong(part))?;
+        match layer.strip_suffix("=below") {
+            Some(layer) => Ok((layer.to_owned(), below(share)?)),
+            None => Ok((layer.to_owned(), one(share)?)),
+        }
+    });
+    Ok((Share::All, layers.collect::<Result<_>>()?))
+}
+
+/// Zips with a progress bar.
+pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common) -> Result<Zipped> {
+    let bar = show::stages(common.quiet);
+    let zipped = zip(start, tasks, plan, |(layer, depth, what)| {
+        bar.set_length(depth as u64);
+        bar.set_position(layer as u64);
+        bar.set_message(format!("layer {} of {depth}: {what}", layer + 1));
+        if STOP.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    zipped
+}
+
+/// The table, or the JSON of the contract.
+pub fn show_result(zipped: &Zipped, tasks: &[Task], seconds: f64, part: &str, output: &Path, common: &Common) {
+    let (after, shared) = zipped.joint.parameters();
+    let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
+    let last = zipped.layers.last();
+    let by_task = |values: &[Option<f64>]| -> Value {
+        names.iter().zip(values).map(|(name, v)| ((*name).to_owned(), json!(v))).collect::<serde_json::Map<_, _>>().into()
+    };
+    if common.json {
+        let of = |values: Option<&Vec<Option<f64>>>, t: usize| values.and_then(|v| v.get(t).copied().flatten());
+        let per_task: serde_json::Map<String, Value> = tasks
+            .iter()
+            .enumerate()
+            .map(|(t, task)| {
+                let samples = task.test.as_ref().map(|(_, samples)| samples.len());
+                let value = json!({
+                    "error_before": of(Some(&zipped.error_before), t),
+                    "error_zipped": of(last.map(|l| &l.error_zipped), t),
+                    "error_after": of(last.map(|l| &l.error_after), t),
+                    "samples": samples, "part": part,
+                });
+                (task.name.clone(), value)
+            })
+            .collect();
+        let layers: Vec<Value> = zipped
+            .layers
+            .iter()
+            .map(|l| {
+                let units: serde_json::Map<String, Value> =
+                    names.iter().zip(&l.units).map(|(name, n)| ((*name).to_owned(), json!(n))).collect();
+                json!({
+                    "name": l.name, "units": units, "shared": l.merged.shared, "distance": l.merged.distance,
+                    "error_zipped": by_task(&l.error_zipped), "error_after": by_task(&l.error_after),
+                    "iterations": l.iterations, "seconds": l.seconds, "ridge": l.merged.ridge,
+                    "ridge_raised": l.merged.raised,
+                })
+            })
+            .collect();
+        let value = json!({
+            "version": 1, "tasks": per_task,
+            "parameters": { "before": zipped.parameters_before, "after": after, "shared": shared },
+            "layers": layers, "iterations": zipped.iterations, "seconds": seconds,
+            "peak_memory_bytes": show::peak_memory(), "seed": common.seed, "output": output.display().to_string(),
+        });
+        return show::result(&value.to_string());
+    }
+    let mut rows = vec![vec!["layer".to_owned(), "units".into(), "shared".into()]];
+    if let Some(head) = rows.first_mut() {
+        head.extend(names.iter().map(|n| format!("{n} zipped %")));
+        head.extend(names.iter().map(|n| format!("{n} after %")));
+    }
+    let number = |x: &Option<f64>| x.map_or("-".into(), |x| format!("{x:.2}"));
+    let mut first = vec!["before".to_owned(), String::new(), String::new()];
+    first.extend(zipped.error_before.iter().map(number));
+    rows.push(first);
+    for layer in &zipped.layers {
+        let units: Vec<String> = layer.units.iter().map(ToString::to_string).collect();
+        let mut row = vec![layer.name.clone(), units.join("+"), layer.merged.shared.to_string()];
+        row.extend(layer.error_zipped.iter().map(number));
+        row.extend(layer.error_after.iter().map(|x| if layer.iterations > 0 { number(x) } else { String::new() }));
+        rows.push(row);
+    }
+    show::result(&show::table(&rows));
+    let percent = 100.0 * after as f64 / zipped.parameters_before.max(1) as f64;
+    show::result(&format!(
+        "\nparameters {} -> {} ({percent:.1} %), {} of them shared; {} iterations of retraining, {seconds:.1} s",
+        show::grouped(zipped.parameters_before as u64),
+        show::grouped(after as u64),
+        show::grouped(shared as u64),
+        zipped.iterations,
+    ));
+    show::note(&format!(
+        "written to {}\nnext: mtz eval {} --task {} --data PATH",
+        output.display(),
+        output.display(),
+        names.first().unwrap_or(&"TASK")
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sharing_is_read_in_all_its_forms() {
+        assert_eq!(read_share("all").unwrap(), (Share::All, vec![]));
+        assert_eq!(read_share("0.5").unwrap(), (Share::Fraction(0.5), vec![]));
+        assert_eq!(read_share("64").unwrap(), (Share::Count(64), vec![]));
+        assert_eq!(read_share("below=1e-3").unwrap(), (Share::Below(1e-3), vec![]));
+        let layers = vec![("conv1".to_owned(), Share::Fraction(0.5)), ("fc6".to_owned(), Share::Count(1792))];
+        assert_eq!(read_share("conv1=0.5,fc6=1792").unwrap(), (Share::All, layers));
+        for bad in ["", "half", "1.5", "-3", "below=x", "a=,b", "nan"] {
+            assert!(read_share(bad).is_err(), "{bad:?}");
+        }
+    }
+}
