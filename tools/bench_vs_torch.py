@@ -18,6 +18,16 @@ import sys, time, torch
 from torch import nn
 work, arch, batch, threads, seconds, last = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:7])
 torch.set_num_threads(threads); torch.manual_seed(0)
+def median(f):
+    f(); f(); times, start = [], time.perf_counter()
+    while time.perf_counter() - start < seconds or len(times) < 3:
+        t = time.perf_counter(); f(); times.append(1000 * (time.perf_counter() - t))
+    print(sorted(times)[len(times) // 2]); sys.exit()
+if work == "gram":
+    x = torch.randn(batch, int(arch)); median(lambda: x.T @ x)
+if work == "cholesky":
+    a = torch.ones(int(arch), int(arch), dtype=torch.float64) + int(arch) * torch.eye(int(arch), dtype=torch.float64)
+    median(lambda: torch.linalg.cholesky(a))
 name, _, side = arch.partition("@"); side = int(side or 32)
 channels, side = (1, 28) if name.startswith("lenet") else (3, side)
 def conv(i, o, k, s=1, p=0, bias=False): return nn.Conv2d(i, o, k, s, p, bias=bias)
@@ -56,10 +66,7 @@ def infer():
     with torch.inference_mode(): net(x)
 if work == "train": net.train(); f = step
 else: net.eval(); f = infer
-f(); f(); times, start = [], time.perf_counter()
-while time.perf_counter() - start < seconds or len(times) < 3:
-    t = time.perf_counter(); f(); times.append(1000 * (time.perf_counter() - t))
-print(sorted(times)[len(times) // 2])
+median(f)
 '''
 
 
@@ -75,22 +82,24 @@ parser.add_argument("--json", help="also write the rows here")
 args = parser.parse_args()
 subprocess.run(["cargo", "build", "-q", "--release", "--example", "bench"], cwd=ROOT, check=True)
 rows = []
-print(f"{'work':34} {'mtz ms':>9} {'torch ms':>9} {'ratio':>6}  spread")
-for work in ("train", "infer"):
-    for arch, batch in WORK:
-        for threads in (1, 2):
-            label = f"{work} {arch}, batch {batch}, {threads} thread{'s' * (threads > 1)}"
-            if args.only not in label:
-                continue
-            common = [work, arch, str(batch), str(threads), str(args.seconds)]
-            ours, theirs = [], []
-            for _ in range(args.rounds):
-                ours.append(run([str(ROOT / "target/release/examples/bench"), *common]))
-                theirs.append(min(run([sys.executable, "-c", TORCH, *common, last]) for last in "01"))
-            ratios = sorted(a / b for a, b in zip(ours, theirs))
-            a, b = statistics.median(ours), statistics.median(theirs)
-            rows.append({"work": label, "mtz_ms": a, "torch_ms": b, "ratio": a / b, "low": ratios[0], "high": ratios[-1]})
-            print(f"{label:34} {a:9.2f} {b:9.2f} {a / b:6.2f}  {ratios[0]:.2f}-{ratios[-1]:.2f}", flush=True)
+print(f"{'work':44} {'mtz ms':>9} {'torch ms':>9} {'ratio':>6}  spread")
+MATRICES = [("gram", "576", 50176), ("cholesky", "4096", 1)]
+ALL = [(work, arch, batch) for work in ("train", "infer") for arch, batch in WORK] + MATRICES
+for work, arch, batch in ALL:
+    for threads in (1, 2):
+        what = {"gram": f"{batch} samples of {arch} inputs", "cholesky": f"{arch} (f64)"}.get(work, f"{arch}, batch {batch}")
+        label = f"{work} {what}, {threads} thread{'s' * (threads > 1)}"
+        if args.only not in label:
+            continue
+        common = [work, arch, str(batch), str(threads), str(args.seconds)]
+        ours, theirs = [], []
+        for _ in range(args.rounds):
+            ours.append(run([str(ROOT / "target/release/examples/bench"), *common]))
+            theirs.append(min(run([sys.executable, "-c", TORCH, *common, last]) for last in "01"))
+        ratios = sorted(a / b for a, b in zip(ours, theirs))
+        a, b = statistics.median(ours), statistics.median(theirs)
+        rows.append({"work": label, "mtz_ms": a, "torch_ms": b, "ratio": a / b, "low": ratios[0], "high": ratios[-1]})
+        print(f"{label:44} {a:9.2f} {b:9.2f} {a / b:6.2f}  {ratios[0]:.2f}-{ratios[-1]:.2f}", flush=True)
 mean = statistics.geometric_mean(r["ratio"] for r in rows)
 print(f"geometric mean of {len(rows)} ratios: {mean:.2f}")
 if args.json:

@@ -1,8 +1,10 @@
 //! Milliseconds of a training step, of inference, or of a matrix kernel, for `tools/bench_vs_torch.py`:
-//! `bench WORK ARCH BATCH THREADS SECONDS`, with WORK `train` or `infer`. Prints the median of all repetitions.
+//! `bench WORK ARCH BATCH THREADS SECONDS`, with WORK `train` or `infer`, `gram` (ARCH: inputs, BATCH: samples) or `cholesky` (ARCH: size).
+//! Prints the median of all repetitions.
 
 use mtz::architecture::{self, Task};
 use mtz::error::{Error, Result};
+use mtz::linalg::{Factor, Moments};
 use mtz::run::Runner;
 use mtz::tensor::Tensor;
 use mtz::train::{Bindings, Loss, Optimizer, OptimizerKind, Parameters, Program, Target};
@@ -18,6 +20,12 @@ fn main() -> Result<()> {
     let (batch, threads, seconds) = (number(batch)?, number(threads)?, number(seconds)?);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.map_err(|e| Error::usage(e.to_string()))?;
+    if work == "gram" || work == "cholesky" {
+        let size = number(arch)?;
+        let times = pool.install(|| if work == "gram" { gram(batch, size, seconds) } else { cholesky(size, seconds) })?;
+        print_median(times);
+        return Ok(());
+    }
     let (name, side) = arch.split_once('@').unwrap_or((arch, "32"));
     let side: usize = side.parse().map_err(|_| Error::usage("ARCH@SIZE"))?;
     let (channels, side) = if name.starts_with("lenet") { (1, 28) } else { (3, side) };
@@ -29,14 +37,30 @@ fn main() -> Result<()> {
     let times = pool.install(|| {
         if work == "train" { train(&graph, input, batch, seconds) } else { infer(&graph, input, seconds) }
     })?;
-    let mut sorted = times;
-    sorted.sort_by(f64::total_cmp);
-    let median = sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN);
+    print_median(times);
+    Ok(())
+}
+
+fn print_median(mut times: Vec<f64>) {
+    times.sort_by(f64::total_cmp);
+    let median = times.get(times.len() / 2).copied().unwrap_or(f64::NAN);
     #[allow(clippy::print_stdout)] // the result, for the script
     {
         println!("{median:.3}");
     }
-    Ok(())
+}
+
+/// Second moments of samples × inputs numbers.
+fn gram(samples: usize, inputs: usize, seconds: usize) -> Result<Vec<f64>> {
+    let x: Vec<f32> = (0..(samples * inputs) as u64).map(|i| random::normal(1, i)).collect();
+    repeat(seconds, || Moments::new(inputs, 0).add(&x, &[]))
+}
+
+/// The factorization of a symmetric matrix in f64.
+fn cholesky(size: usize, seconds: usize) -> Result<Vec<f64>> {
+    let mut a = vec![1.0; size * size];
+    (0..size).for_each(|i| a[i * size + i] += size as f64);
+    repeat(seconds, || Factor::new(&a, size).map(|_| ()).ok_or_else(|| Error::model("not definite")))
 }
 
 /// Repeats `f` for some seconds after warming up; milliseconds of each repetition.

@@ -85,6 +85,8 @@ struct Table<'a> {
     /// For each task and joint column, whether the task has it.
     has: Vec<Vec<bool>>,
     moments: &'a [Moments],
+    /// The Gram matrix of each task.
+    grams: Vec<Vec<f64>>,
     /// a_t / n_t for each task.
     scales: Vec<f64>,
     /// For each task, units × joint columns: the weights it has now; zero where it has no such column.
@@ -205,12 +207,13 @@ impl<'a> Table<'a> {
             own.iter().for_each(|&column| has[column] = true);
             has
         });
-        Ok(Self { has: has.collect(), columns, count, moments, scales, weights: tables })
+        let grams = moments.iter().map(Moments::gram).collect();
+        Ok(Self { has: has.collect(), columns, count, grams, moments, scales, weights: tables })
     }
 
     /// Adds (a_t / n_t) G_t, restricted to chosen joint columns (`place` gives their position), to a matrix of `size`.
     fn add_gram(&self, t: usize, place: &[Option<usize>], size: usize, sum: &mut [f64]) {
-        let (own, gram, full) = (&self.columns[t], self.moments[t].gram(), self.moments[t].size());
+        let (own, gram, full) = (&self.columns[t], &self.grams[t], self.moments[t].size());
         for (i, &a) in own.iter().enumerate() {
             let Some(row) = place[a] else { continue };
             for (j, &b) in own.iter().enumerate() {

@@ -139,7 +139,7 @@ pub fn zip(
             let from = Calibration {
                 feed: task.train,
                 samples: samples.clone(),
-                batch_size: 64,
+                batch_size: 256,
                 seed: random::bits(plan.seed, layer as u64),
             };
             collected.push(moments(&member.graph, original, &member.layers[layer], &from)?);

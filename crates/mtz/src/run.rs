@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
-use crate::op::Inputs;
+use crate::op::{Inputs, Op};
 use crate::tensor::{Dim, Tensor, View, ViewMut};
 use std::sync::Arc;
 
@@ -19,6 +19,8 @@ pub struct Runner<'g> {
     wanted: Vec<ValueId>,
     /// For each node, the values nobody needs after it.
     dead_after: Vec<Vec<ValueId>>,
+    /// For each node, whether it is a convolution whose only reader is the `Relu` behind it: then the two are computed in one.
+    fused: Vec<bool>,
     free: Vec<Vec<f32>>,
     memory: u64,
 }
@@ -47,7 +49,8 @@ impl<'g> Runner<'g> {
                 dead_after[i].push(*id);
             }
         }
-        Self { graph, wanted: wanted.to_vec(), dead_after, free: Vec::new(), memory: DEFAULT_MEMORY }
+        let fused = fused(graph, wanted);
+        Self { graph, wanted: wanted.to_vec(), dead_after, fused, free: Vec::new(), memory: DEFAULT_MEMORY }
     }
 
     /// Refuses runs that need more memory than this.
@@ -98,18 +101,23 @@ impl<'g> Runner<'g> {
         for (id, tensor) in self.graph.inputs().iter().zip(inputs) {
             values[id.index()] = Some(tensor.clone());
         }
-        for (node, dead) in self.graph.nodes().iter().zip(&self.dead_after) {
+        for (i, (node, dead)) in self.graph.nodes().iter().zip(&self.dead_after).enumerate() {
             let shape = self.graph[node.output].shape.at(batch);
+            let done_before = matches!(node.op, Op::Relu(_)) && i > 0 && self.fused[i - 1];
             let views: Vec<Option<View>> =
                 node.inputs.iter().map(|id| id.and_then(|id| values[id.index()].as_ref()).map(Tensor::view)).collect();
             let first = node.inputs.first().copied().flatten();
-            let output = if node.op.is_view()
+            let output = if (node.op.is_view() || done_before)
                 && let Some(tensor) = first.and_then(|id| values[id.index()].as_ref())
             {
                 Tensor::from_shared(shape, Arc::clone(tensor.shared()))
             } else {
                 let mut data = take(&mut self.free, shape.iter().product());
-                node.op.forward(&Inputs(&views), ViewMut { shape: &shape, data: &mut data });
+                let out = ViewMut { shape: &shape, data: &mut data };
+                match &node.op {
+                    Op::Conv(conv) if self.fused[i] => conv.forward_relu(&Inputs(&views), out),
+                    op => op.forward(&Inputs(&views), out),
+                }
                 Tensor::new(shape, data)
             };
             values[node.output.index()] = Some(output.map_err(|e| e.at_node(&node.name))?);
@@ -158,6 +166,21 @@ impl<'g> Runner<'g> {
         }
         Ok(batch.unwrap_or(1))
     }
+}
+
+/// Which convolutions are followed by a `Relu` that is all they are for.
+fn fused(graph: &Graph, wanted: &[ValueId]) -> Vec<bool> {
+    let mut readers = vec![0; graph.values().len()];
+    graph.nodes().iter().flat_map(|n| n.inputs.iter().flatten()).for_each(|id| readers[id.index()] += 1);
+    let follows = |i: usize, output: ValueId| {
+        let next = graph.nodes().get(i + 1);
+        next.is_some_and(|n| matches!(n.op, Op::Relu(_)) && n.inputs.first() == Some(&Some(output)))
+    };
+    let nodes = graph.nodes().iter().enumerate().map(|(i, node)| {
+        let only = readers[node.output.index()] == 1 && !wanted.contains(&node.output);
+        matches!(node.op, Op::Conv(_)) && only && follows(i, node.output)
+    });
+    nodes.collect()
 }
 
 /// A buffer of `len` numbers: the smallest free one that is large enough, or a new one.

@@ -47,6 +47,16 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// The columns from `first`, so many of them.
+    pub(crate) fn columns_from(self, first: usize, count: usize) -> Self {
+        Self { data: &self.data[first * self.column_stride..], columns: count, ..self }
+    }
+
+    /// The first columns.
+    pub(crate) fn columns_to(self, count: usize) -> Self {
+        self.columns_from(0, count)
+    }
+
     /// Whether every element lies inside the slice.
     fn fits(&self) -> bool {
         self.rows == 0

@@ -29,7 +29,7 @@ pub(crate) trait Vector: Copy {
     /// self + a · b.
     fn multiply_add(self, a: Self, b: Self) -> Self;
 
-    /// The greater number of each pair; `other` where self is not a number.
+    /// The greater number of each pair; `other` where one of them is not a number.
     fn max(self, other: Self) -> Self;
 }
 

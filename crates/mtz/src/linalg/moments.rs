@@ -1,19 +1,23 @@
 //! Second moments, collected batch by batch.
 
 use crate::error::{Error, Result};
+use crate::kernel::disjoint::Disjoint;
 use crate::kernel::gemm::{Matrix, multiply};
 use crate::kernel::scratch;
 use rayon::prelude::*;
 
 /// Samples whose products are summed in f32 before they are added in f64: few enough to keep six digits.
-const CHUNK: usize = 256;
+const CHUNK: usize = 512;
+
+/// Columns of a task. Only what lies on and above the diagonal is computed.
+const BLOCK: usize = 64;
 
 /// Σ x xᵀ and Σ x yᵀ over samples, where a constant 1 stands behind the numbers of x: the bias is one more weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
     inputs: usize,
     outputs: usize,
-    /// (inputs + 1)², row by row.
+    /// (inputs + 1)², row by row; below the diagonal blocks nothing is kept.
     gram: Vec<f64>,
     /// (inputs + 1) × outputs.
     cross: Vec<f64>,
@@ -43,8 +47,15 @@ impl Moments {
     }
 
     /// Σ x xᵀ, row by row.
-    pub fn gram(&self) -> &[f64] {
-        &self.gram
+    pub fn gram(&self) -> Vec<f64> {
+        let size = self.size();
+        let mut full = self.gram.clone();
+        for i in 0..size {
+            for j in 0..i {
+                full[i * size + j] = self.gram[j * size + i];
+            }
+        }
+        full
     }
 
     /// Σ x yᵀ, row by row.
@@ -58,32 +69,46 @@ impl Moments {
         if x.len() != samples * self.inputs || y.len() != samples * self.outputs {
             return Err(Error::usage("inputs and outputs of different samples"));
         }
-        let size = self.size();
-        let mut extended = scratch::take(CHUNK * size);
-        let mut product = scratch::take(size * size.max(self.outputs));
-        for start in (0..samples).step_by(CHUNK) {
-            let count = CHUNK.min(samples - start);
-            for (i, row) in extended.chunks_mut(size).take(count).enumerate() {
-                row[..self.inputs].copy_from_slice(&x[(start + i) * self.inputs..][..self.inputs]);
-                row[self.inputs] = 1.0;
-            }
-            let left = Matrix::new(&extended, count, size);
-            let mut accumulate = |right: Matrix, columns: usize, sum: &mut [f64]| {
-                let product = &mut product[..size * columns];
-                multiply(product, left.transposed(), right, 1.0, false);
-                let piece = (1 << 14).min(product.len().max(1));
-                sum.par_chunks_mut(piece).zip(product.par_chunks(piece)).for_each(|(sum, x)| {
-                    sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += f64::from(*x));
-                });
+        let (size, inputs, outputs) = (self.size(), self.inputs, self.outputs);
+        let (gram, cross) = (Disjoint::new(&mut self.gram), Disjoint::new(&mut self.cross));
+        let blocks = inputs.div_ceil(BLOCK);
+        // The constant is the last block of its own: sums of x, and the number of samples.
+        (0..=blocks + outputs.div_ceil(BLOCK)).into_par_iter().for_each(|task| {
+            let ones = vec![1.0; if task == blocks { CHUNK.min(samples) } else { 0 }];
+            let (rows, first, count, width) = match task {
+                t if t < blocks => ((t * BLOCK + BLOCK).min(inputs), t * BLOCK, BLOCK.min(inputs - t * BLOCK), inputs),
+                t if t == blocks => (inputs, 0, 1, 1),
+                t => (inputs, (t - blocks - 1) * BLOCK, BLOCK.min(outputs - (t - blocks - 1) * BLOCK), outputs),
             };
-            accumulate(left, size, &mut self.gram);
-            if self.outputs > 0 {
-                let y = &y[start * self.outputs..][..count * self.outputs];
-                accumulate(Matrix::new(y, count, self.outputs), self.outputs, &mut self.cross);
+            let mut product = scratch::take(rows * count);
+            for start in (0..samples).step_by(CHUNK) {
+                let here = CHUNK.min(samples - start);
+                let left = Matrix::new(&x[start * inputs..], here, inputs).columns_to(rows).transposed();
+                let right = match task {
+                    t if t < blocks => Matrix::new(&x[start * inputs..], here, width).columns_from(first, count),
+                    t if t == blocks => Matrix::new(&ones, here, 1),
+                    _ => Matrix::new(&y[start * outputs..], here, width).columns_from(first, count),
+                };
+                multiply(&mut product, left, right, 1.0, false);
+                for (row, product) in product.chunks(count).enumerate() {
+                    // SAFETY: every task has columns of its own.
+                    #[allow(unsafe_code)]
+                    let sum = unsafe {
+                        match task {
+                            t if t < blocks => gram.part(row * size + first, count),
+                            t if t == blocks => gram.part(row * size + inputs, 1),
+                            _ => cross.part(row * outputs + first, count),
+                        }
+                    };
+                    sum.iter_mut().zip(product).for_each(|(sum, x)| *sum += f64::from(*x));
+                }
             }
+            scratch::give_back(product);
+        });
+        self.gram[size * size - 1] += samples as f64;
+        for row in y.chunks(outputs.max(1)) {
+            self.cross[inputs * outputs..].iter_mut().zip(row).for_each(|(sum, y)| *sum += f64::from(*y));
         }
-        scratch::give_back(extended);
-        scratch::give_back(product);
         self.samples += samples as u64;
         Ok(())
     }

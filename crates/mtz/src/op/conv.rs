@@ -43,6 +43,17 @@ impl Conv {
         two_windows(&self.windows)
     }
 
+    /// The convolution and the `Relu` behind it in one.
+    pub(crate) fn forward_relu(&self, inputs: &Inputs, out: ViewMut) {
+        self.compute(inputs, true, out);
+    }
+
+    fn compute(&self, inputs: &Inputs, relu: bool, out: ViewMut) {
+        let (x, w) = (inputs.get(0), inputs.get(1));
+        let sizes = self.sizes(x.shape, w.shape, out.shape);
+        forward(&sizes, x.data, w.data, inputs.optional(2).map(|b| b.data), relu, out.data);
+    }
+
     /// Every channel has filters of its own.
     fn is_depthwise(&self, w: &[usize]) -> bool {
         self.groups > 1 && w[1] == 1
@@ -95,9 +106,7 @@ impl Operator for Conv {
     }
 
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
-        let (x, w) = (inputs.get(0), inputs.get(1));
-        let sizes = self.sizes(x.shape, w.shape, out.shape);
-        forward(&sizes, x.data, w.data, inputs.optional(2).map(|b| b.data), false, out.data);
+        self.compute(inputs, false, out);
     }
 
     fn scratch(&self, inputs: &[&[usize]], output: &[usize]) -> u64 {

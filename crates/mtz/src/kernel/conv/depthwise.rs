@@ -42,7 +42,7 @@ pub(super) fn forward(s: &Sizes, x: &[f32], w: &[f32], bias: Option<&[f32]>, rel
                 }
             });
             if relu {
-                out.iter_mut().for_each(|x| *x = x.max(0.0));
+                out.iter_mut().filter(|x| **x < 0.0).for_each(|x| *x = 0.0);
             }
         }
     });

@@ -251,7 +251,7 @@ unsafe fn tile<V: Vector, const N: usize, const I: usize, const P: usize, const 
         for j in 0..P {
             let position = ((image + i) * job.rows.len() + y - job.rows.start) * job.out_width + start + j;
             for n in 0..N {
-                let sum = if job.relu { sums[i][j][n].max(V::splat(0.0)) } else { sums[i][j][n] };
+                let sum = if job.relu { V::splat(0.0).max(sums[i][j][n]) } else { sums[i][j][n] };
                 // SAFETY: a position inside the output.
                 unsafe { sum.store(job.lines.as_mut_ptr().add((position * N + n) * V::LEN)) };
             }
