@@ -109,7 +109,7 @@ pub struct Train {
     /// How much weights are pulled towards zero [default: by the kind of network]
     #[arg(long, value_name = "X")]
     pub weight_decay: Option<f32>,
-    /// Shift training images by up to so many pixels [default: 4 for networks with batch norm, 0 for others]
+    /// Shift training images by up to so many pixels [default: 2 for networks with batch norm, 0 for others]
     #[arg(long, value_name = "N")]
     pub shift: Option<usize>,
     /// Mirror every second training image

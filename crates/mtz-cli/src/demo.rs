@@ -70,7 +70,9 @@ pub fn run(args: &Demo, common: &Common) -> Result<ExitCode> {
         memory: mtz::run::DEFAULT_MEMORY,
     };
     if !common.json {
-        show::result("Two LeNet-300-100, trained on MNIST from different starts, become one: all hidden units shared.\n");
+        show::result(
+            "Two LeNet-300-100, trained on MNIST from different starts, become one: all hidden units shared.\n",
+        );
     }
     let begin = Instant::now();
     let zipped = run_with_bar(start, &tasks, &plan, common)?;

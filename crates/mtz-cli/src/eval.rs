@@ -62,7 +62,5 @@ pub fn one_task(joint: Joint, asked: Option<&str>) -> Result<(String, Graph)> {
         return Err(Error::usage("this is a joint model: which of its tasks?").hint(hint));
     };
     let member = joint.members.into_iter().find(|m| m.name == asked);
-    member
-        .map(|m| (m.name, m.graph))
-        .ok_or_else(|| Error::usage(format!("there is no task {asked:?}")).hint(hint))
+    member.map(|m| (m.name, m.graph)).ok_or_else(|| Error::usage(format!("there is no task {asked:?}")).hint(hint))
 }

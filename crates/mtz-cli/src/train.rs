@@ -140,7 +140,7 @@ impl Train {
         match (count("Conv"), count("BatchNormalization")) {
             (0, _) => Recipe { epochs: 12, batch_size: 64, rate: 0.05, weight_decay: 1e-4, shift: 0 },
             (_, 0) => Recipe { epochs: 10, batch_size: 64, rate: 0.02, weight_decay: 5e-4, shift: 0 },
-            _ => Recipe { epochs: 20, batch_size: 64, rate: 0.1, weight_decay: 5e-4, shift: 4 },
+            _ => Recipe { epochs: 25, batch_size: 64, rate: 0.1, weight_decay: 4e-4, shift: 2 },
         }
     }
 }

@@ -167,7 +167,12 @@ pub fn show_result(zipped: &Zipped, tasks: &[Task], seconds: f64, part: &str, ou
     let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
     let last = zipped.layers.last();
     let by_task = |values: &[Option<f64>]| -> Value {
-        names.iter().zip(values).map(|(name, v)| ((*name).to_owned(), json!(v))).collect::<serde_json::Map<_, _>>().into()
+        names
+            .iter()
+            .zip(values)
+            .map(|(name, v)| ((*name).to_owned(), json!(v)))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
     };
     if common.json {
         let of = |values: Option<&Vec<Option<f64>>>, t: usize| values.and_then(|v| v.get(t).copied().flatten());

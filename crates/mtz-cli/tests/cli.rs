@@ -244,3 +244,52 @@ fn interrupted_training_leaves_a_whole_model_or_none() {
         }
     }
 }
+
+/// Zip two bundled networks, look at the result in every way the contract names.
+#[test]
+fn zip_extract_and_eval() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (a, b, data) = (here("../../models/lenet-300-100-a.onnx"), here("../../models/lenet-300-100-b.onnx"), mnist());
+    let (a, b, joint) = (format!("a={a}"), format!("b={b}"), path("joint.onnx"));
+    let zip = ["zip", &a, &b, "--data", &data, "-o", &joint, "--calibration", "2000", "--retrain", "0", "--json"];
+    let (code, report) = json(&zip);
+    assert_eq!(code, 0, "{report}");
+    for task in ["a", "b"] {
+        let error = |key: &str| report["tasks"][task][key].as_f64().unwrap();
+        assert!(error("error_before") < 1.65 && error("error_zipped") - error("error_before") < 0.4, "{report}");
+        assert_eq!(error("error_after"), error("error_zipped"));
+        assert_eq!(report["tasks"][task]["samples"], 10_000);
+    }
+    let parameters = &report["parameters"];
+    assert_eq!((&parameters["before"], &parameters["after"]), (&Value::from(533_224), &Value::from(267_624)));
+    let names: Vec<&str> = report["layers"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["fc1", "fc2", "fc3"]);
+    assert_eq!((&report["layers"][0]["shared"], &report["layers"][0]["units"]["b"]), (&300.into(), &300.into()));
+    for key in ["iterations", "seconds", "peak_memory_bytes", "seed"] {
+        assert!(report.get(key).is_some(), "{key} is missing");
+    }
+    let bytes = std::fs::metadata(&joint).unwrap().len() as f64;
+    let expected = 4.0 * parameters["after"].as_f64().unwrap();
+    assert!(bytes < 1.02 * expected, "{bytes} bytes for {expected}");
+    // The joint model and what is taken out of it have the reported error.
+    let (_, whole) = json(&["eval", &joint, "--task", "b", "--data", &data, "--json"]);
+    assert_eq!(whole["error"], report["tasks"]["b"]["error_after"]);
+    let out = path("b.onnx");
+    assert_eq!(mtz(&["extract", &joint, "--task", "b", "-o", &out]).status.code(), Some(0));
+    let (_, alone) = json(&["eval", &out, "--data", &data, "--json"]);
+    assert_eq!(alone["error"], whole["error"]);
+    // Mistakes say what is there.
+    assert!(failure(&["eval", &joint, "--data", &data]).1.contains("a, b"));
+    assert!(failure(&["extract", &joint, "--task", "c", "-o", &path("c.onnx")]).1.contains("a, b"));
+    let nothing = path("nothing.onnx");
+    let wrong = |more: &[&str]| failure(&[&["zip", &a, &b, "-o", &nothing][..], more].concat());
+    assert!(wrong(&["--data", &data, "--share", "fc9=3"]).1.contains("fc1, fc2, fc3"));
+    assert!(wrong(&["--data", &data, "--share", "lots"]).0.contains("lots"));
+    assert!(wrong(&["--data", &format!("a={data}")]).0.contains("no data for task \"b\""));
+    assert!(wrong(&["--data", &data, "--data", &format!("c={data}")]).1.contains("a, b"));
+    let other = format!("b={}", here("../../models/lenet-5-b.onnx"));
+    let (error, _) = failure(&["zip", &a, &other, "--data", &data, "-o", &nothing]);
+    assert!(error.contains("layer 1 is Gemm in a, Conv in b"), "{error}");
+    assert!(!Path::new(&nothing).exists());
+}

@@ -22,7 +22,8 @@ fn main() -> Result<()> {
     let pool = pool.map_err(|e| Error::usage(e.to_string()))?;
     if work == "gram" || work == "cholesky" {
         let size = number(arch)?;
-        let times = pool.install(|| if work == "gram" { gram(batch, size, seconds) } else { cholesky(size, seconds) })?;
+        let times =
+            pool.install(|| if work == "gram" { gram(batch, size, seconds) } else { cholesky(size, seconds) })?;
         print_median(times);
         return Ok(());
     }

@@ -134,7 +134,8 @@ fn add_blocks(
             let blocks: Vec<ValueId> = columns.keys().filter(mine).map(|c| blocks[&(row_owners, c)]).collect();
             parts.push(concat(graph, blocks, 1, &format!("{prefix}.{}", label(joint, row_owners)))?);
         }
-        let order: Vec<usize> = rows.iter().filter(|(o, _)| o.contains(&t)).flat_map(|(_, u)| u).map(|u| local[t].0[u]).collect();
+        let order: Vec<usize> =
+            rows.iter().filter(|(o, _)| o.contains(&t)).flat_map(|(_, u)| u).map(|u| local[t].0[u]).collect();
         let columns_order: Vec<usize> =
             columns.iter().filter(|(o, _)| o.contains(&t)).flat_map(|(_, p)| p).map(|p| local[t].1[p]).collect();
         let whole = concat(graph, parts, 0, &prefix)?;
@@ -172,7 +173,9 @@ fn add_task(
                         map.insert(*id, new);
                         new
                     }
-                    (None, None) => return Err(Error::model("a value is used before it is computed").at_node(&node.name)),
+                    (None, None) => {
+                        return Err(Error::model("a value is used before it is computed").at_node(&node.name));
+                    }
                 }),
             });
         }
@@ -265,9 +268,7 @@ pub fn from_graph(graph: &Graph) -> Result<Option<Joint>> {
         let described = task["layers"].as_array().ok_or_else(broken)?;
         let units: Option<Vec<Vec<usize>>> = described
             .iter()
-            .map(|l| {
-                l["units"].as_array()?.iter().map(|u| u.as_u64().and_then(|u| usize::try_from(u).ok())).collect()
-            })
+            .map(|l| l["units"].as_array()?.iter().map(|u| u.as_u64().and_then(|u| usize::try_from(u).ok())).collect())
             .collect();
         let units = units.ok_or_else(broken)?;
         let distinct = |u: &Vec<usize>| u.iter().collect::<BTreeSet<_>>().len() == u.len();

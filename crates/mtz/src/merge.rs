@@ -106,7 +106,8 @@ pub fn merge_layer(
     let mut table = Table::new(joint, layer, moments, weights)?;
     let mut report = Merged { shared: 0, distance: 0.0, distances: Vec::new(), ridge: options.ridge, raised: false };
     if options.recipe == Recipe::Best {
-        for t in 0..joint.members.len() {
+        // Where nothing before this layer is shared, a task sees what it always saw, and its weights are right as they are.
+        for t in (0..joint.members.len()).filter(|&t| joint.has_changed(t, layer)) {
             let all: Vec<usize> = (0..joint.members[t].layers[layer].units).collect();
             let fitted = table.fit(&[(t, all)], options.ridge, &mut report)?;
             table.set(t, &fitted);
@@ -185,9 +186,7 @@ impl<'a> Table<'a> {
         let count = numbers.len();
         let mut tables = Vec::new();
         let mut scales = Vec::new();
-        for ((member, own), (moments, weight)) in
-            joint.members.iter().zip(&columns).zip(moments.iter().zip(weights))
-        {
+        for ((member, own), (moments, weight)) in joint.members.iter().zip(&columns).zip(moments.iter().zip(weights)) {
             let at = &member.layers[layer];
             if moments.samples() == 0 || moments.size() != at.columns() + 1 || moments.outputs() != at.units {
                 return Err(Error::data(format!("there are no samples for {}", member.name)).at_node(&at.name));
@@ -317,12 +316,17 @@ impl<'a> Table<'a> {
         // Units as rows over the common columns.
         let a: Vec<f64> =
             pool.iter().flat_map(|owners| common.iter().map(|&column| self.pool_weight(owners, column))).collect();
-        let b: Vec<f64> =
-            (0..own).flat_map(|j| common.iter().map(move |&column| (j, column))).map(|(j, column)| self.weights[t][j * self.count + column]).collect();
+        let b: Vec<f64> = (0..own)
+            .flat_map(|j| common.iter().map(move |&column| (j, column)))
+            .map(|(j, column)| self.weights[t][j * self.count + column])
+            .collect();
         // d(i, j) = ½ (aᵢᵀ P aᵢ + bⱼᵀ P bⱼ) − aᵢᵀ P bⱼ: three matrix products give the whole table.
         let (ap, bp) = (product(&a, &p, pool.len(), size, size), product(&b, &p, own, size, size));
         let norm = |x: &[f64], y: &[f64]| -> Vec<f64> {
-            x.chunks(size.max(1)).zip(y.chunks(size.max(1))).map(|(x, y)| x.iter().zip(y).map(|(x, y)| x * y).sum()).collect()
+            x.chunks(size.max(1))
+                .zip(y.chunks(size.max(1)))
+                .map(|(x, y)| x.iter().zip(y).map(|(x, y)| x * y).sum())
+                .collect()
         };
         let (na, nb) = (norm(&ap, &a), norm(&bp, &b));
         let mut turned = vec![0.0; size * own];

@@ -107,7 +107,7 @@ pub type News<'n> = (usize, usize, &'n str);
 /// Zips the members of `start` ([`Joint::beside`]) into one; `tasks` are their data, in the same order.
 pub fn zip(
     start: Joint,
-    tasks: &[Task], 
+    tasks: &[Task],
     plan: &Plan,
     mut listen: impl FnMut(News) -> ControlFlow<()>,
 ) -> Result<Zipped> {
@@ -151,7 +151,8 @@ pub fn zip(
         // Few samples say little: then the old weights count for more.
         let few = collected.iter().map(|m| 5.0 * m.size() as f64 / m.samples().max(1) as f64).fold(1.0, f64::max);
         let ridge = if recipe == Recipe::Best { ridge * few } else { ridge };
-        let options = merge::Options { share, matching, recipe, ridge, seed: random::bits(plan.seed, 77 + layer as u64) };
+        let options =
+            merge::Options { share, matching, recipe, ridge, seed: random::bits(plan.seed, 77 + layer as u64) };
         let merged = merge_layer(&mut joint, layer, &collected, &weights, head, &options)?;
         let error_zipped = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), tasks, plan)?;
         let mut error_after = error_zipped.clone();
@@ -179,7 +180,7 @@ pub fn zip(
             seconds: begin.elapsed().as_secs_f64(),
         });
     }
-    
+
     Ok(Zipped { joint, error_before, layers, parameters_before, iterations })
 }
 

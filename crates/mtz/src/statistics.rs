@@ -76,7 +76,8 @@ fn patches(layer: &Layer, x: &Tensor, y: &Tensor, wanted: usize, seed: u64) -> (
         };
         let x = &x.data()[n * channels * height * width..][..channels * height * width];
         let y = &y.data()[n * units * places..][..units * places];
-        for ((place, seen), answers) in chosen.iter().zip(seen.chunks_mut(columns_total)).zip(answers.chunks_mut(units)) {
+        for ((place, seen), answers) in chosen.iter().zip(seen.chunks_mut(columns_total)).zip(answers.chunks_mut(units))
+        {
             let (top, left) = (place / out_width * rows.stride, place % out_width * columns.stride);
             for (k, seen) in seen.iter_mut().enumerate() {
                 let (channel, tap) = (k / size, k % size);

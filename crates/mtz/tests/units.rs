@@ -3,9 +3,9 @@
 
 use mtz::architecture::{self, Task};
 use mtz::plan::permute_hidden;
+use mtz::random;
 use mtz::run::Runner;
 use mtz::tensor::Tensor;
-use mtz::random;
 
 fn outputs(graph: &mtz::graph::Graph) -> Vec<Tensor> {
     let graph = graph.with_open_batch();

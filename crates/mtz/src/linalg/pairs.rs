@@ -100,7 +100,8 @@ pub fn assignment(costs: &[f64], rows: usize, columns: usize) -> Vec<(usize, usi
                     distance[j] = through;
                     before[j] = row;
                 }
-                let better = distance[j] < lowest || distance[j] == lowest && row_of[j] == NONE && row_of[nearest] != NONE;
+                let better =
+                    distance[j] < lowest || distance[j] == lowest && row_of[j] == NONE && row_of[nearest] != NONE;
                 if place == NONE || better {
                     (nearest, place, lowest) = (j, k, distance[j]);
                 }

@@ -35,7 +35,12 @@ impl Factor {
     pub fn solve(&self, b: &mut [f64], columns: usize) {
         let l = MatRef::from_column_major_slice(&self.lower, self.size, self.size);
         let rhs = MatMut::from_row_major_slice_mut(b, self.size, columns);
-        llt::solve::solve_in_place(l, rhs, Par::rayon(0), MemStack::new(&mut MemBuffer::new(faer::dyn_stack::StackReq::EMPTY)));
+        llt::solve::solve_in_place(
+            l,
+            rhs,
+            Par::rayon(0),
+            MemStack::new(&mut MemBuffer::new(faer::dyn_stack::StackReq::EMPTY)),
+        );
     }
 
     /// L⁻¹ B, in place; B is size × columns, row by row.

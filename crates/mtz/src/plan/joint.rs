@@ -54,9 +54,11 @@ impl Joint {
     pub fn beside(parts: Vec<Self>) -> Result<Self> {
         let mut members: Vec<Member> = Vec::new();
         let mut next: Vec<usize> = Vec::new();
-        for mut member in parts.into_iter().enumerate().flat_map(|(i, part)| {
-            part.members.into_iter().enumerate().map(move |(k, member)| (i, k, member))
-        }) {
+        for mut member in parts
+            .into_iter()
+            .enumerate()
+            .flat_map(|(i, part)| part.members.into_iter().enumerate().map(move |(k, member)| (i, k, member)))
+        {
             let (_, first_of_part, member) = (member.0, member.1 == 0, &mut member.2);
             if members.iter().any(|m| m.name == member.name) {
                 return Err(Error::usage(format!("two tasks are called {:?}", member.name))
@@ -101,6 +103,16 @@ impl Joint {
     /// Units of a layer that more than one task uses.
     pub fn shared_units(&self, layer: usize) -> usize {
         self.owners(layer).values().filter(|owners| owners.len() > 1).count()
+    }
+
+    /// Whether a task shares any unit of the layers before this one.
+    pub fn has_changed(&self, task: usize, layer: usize) -> bool {
+        let own = |l: usize| self.members[task].units.get(l).into_iter().flatten();
+        (0..layer).any(|l| {
+            let others = self.members.iter().enumerate().filter(|(t, _)| *t != task);
+            let others: BTreeSet<&usize> = others.flat_map(|(_, m)| m.units.get(l).into_iter().flatten()).collect();
+            own(l).any(|unit| others.contains(unit))
+        })
     }
 
     /// Numbers the joint model stores: each shared one once. And those used by more than one task.
@@ -200,8 +212,7 @@ impl Member {
 
     /// Parameters outside of the layers: batch norm and the like.
     fn other_parameters(&self) -> usize {
-        let inside: usize =
-            self.layers.iter().map(|l| l.units * (l.columns() + usize::from(l.bias.is_some()))).sum();
+        let inside: usize = self.layers.iter().map(|l| l.units * (l.columns() + usize::from(l.bias.is_some()))).sum();
         self.graph.parameters().saturating_sub(inside)
     }
 }
@@ -215,7 +226,10 @@ fn compare(first: &Member, name: &str, layers: &[Layer]) -> Result<()> {
             return wrong(format!("is {} in {}, {} in {name}", a.kind(), first.name, b.kind()));
         }
         if a.taps != b.taps || a.conv.as_ref().map(|c| &c.windows) != b.conv.as_ref().map(|c| &c.windows) {
-            return wrong(format!("({}) has another kernel, stride or padding in {name} than in {}", b.name, first.name));
+            return wrong(format!(
+                "({}) has another kernel, stride or padding in {name} than in {}",
+                b.name, first.name
+            ));
         }
     }
     if first.layers.len() != layers.len() {

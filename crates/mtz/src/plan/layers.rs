@@ -70,7 +70,12 @@ impl Layer {
             let (Some(&Some(input)), Some(&Some(weight))) = (n.inputs.first(), n.inputs.get(1)) else { continue };
             let Some(tensor) = graph[weight].constant.as_ref() else { continue };
             let bias = n.inputs.get(2).copied().flatten();
-            if bias.is_some_and(|b| graph[b].constant.as_ref().is_none_or(|t| t.data().len() != t.shape().iter().copied().max().unwrap_or(0))) {
+            if bias.is_some_and(|b| {
+                graph[b]
+                    .constant
+                    .as_ref()
+                    .is_none_or(|t| t.data().len() != t.shape().iter().copied().max().unwrap_or(0))
+            }) {
                 continue;
             }
             let (out_axis, in_axis) = if inputs_first { (1, 0) } else { (0, 1) };
@@ -93,7 +98,19 @@ impl Layer {
             }
             let name = n.name.clone();
             let output = n.output;
-            layers.push(Self { node, name, weight, bias, input, output, units: count, sources, taps, conv, inputs_first });
+            layers.push(Self {
+                node,
+                name,
+                weight,
+                bias,
+                input,
+                output,
+                units: count,
+                sources,
+                taps,
+                conv,
+                inputs_first,
+            });
         }
         if layers.is_empty() {
             return Err(Error::unsupported("the network has no fully connected or convolutional layer"));

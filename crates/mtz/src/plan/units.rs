@@ -92,9 +92,8 @@ impl Units {
                 let positions = |i: usize| {
                     let link = *link;
                     let len = *len;
-                    (0..link.outer).flat_map(move |o| {
-                        (0..link.inner).map(move |r| link.offset + (o * len + i) * link.inner + r)
-                    })
+                    (0..link.outer)
+                        .flat_map(move |o| (0..link.inner).map(move |r| link.offset + (o * len + i) * link.inner + r))
                 };
                 match (self.axes.get(part).cloned(), self.axes.get(whole).cloned()) {
                     (Some(units), known) => {

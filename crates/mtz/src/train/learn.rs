@@ -103,8 +103,9 @@ pub fn learn(
         for (task, loss) in running.iter_mut().zip(&mut losses) {
             *loss = task.step(parameters, how, step)?;
             if !loss.is_finite() {
-                return Err(Error::data(format!("the loss became {loss} at step {}", step + 1))
-                    .hint("use a smaller --lr"));
+                return Err(
+                    Error::data(format!("the loss became {loss} at step {}", step + 1)).hint("use a smaller --lr")
+                );
             }
         }
         // The next batches are read while the weights move.

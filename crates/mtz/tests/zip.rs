@@ -1,0 +1,190 @@
+//! Zipping: what must hold for any networks.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use mtz::architecture::{self, Task as Shape};
+use mtz::assemble;
+use mtz::data::{self, Feed, Normalisation, OpenOptions, Part};
+use mtz::graph::Graph;
+use mtz::merge::{Matching, Recipe, Share};
+use mtz::pipeline::{Aim, Plan, Task, Zipped, zip};
+use mtz::plan::{Joint, permute_hidden};
+use mtz::run::Runner;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Mean and deviation of the input, which every task has of its own.
+const NORMALISATION: usize = 2;
+
+fn network(architecture: &str, seed: u64) -> Graph {
+    let shape = Shape { input: vec![1, 28, 28], outputs: 10, mean: vec![0.13], std: vec![0.31] };
+    architecture::build(architecture, &shape, 0.2, seed).unwrap()
+}
+
+fn digits(graph: &Graph, part: Part) -> Feed {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/mnist");
+    let data = data::locate(&folder).unwrap().part(part).open(&OpenOptions::default()).unwrap();
+    Feed::new(data, graph, Normalisation::default()).unwrap()
+}
+
+fn plan(share: Share, recipe: Recipe) -> Plan {
+    Plan {
+        share,
+        share_of: vec![],
+        recipe,
+        matching: Matching::Optimal,
+        ridge: if recipe == Recipe::Best { 1e-3 } else { 1e-9 },
+        calibration: 1000,
+        retrain: 0,
+        aim: Aim::Distill,
+        rate: 1e-3,
+        batch_size: 32,
+        seed: 0,
+        memory: 1 << 32,
+    }
+}
+
+fn together(parts: Vec<Joint>, plan: &Plan) -> Zipped {
+    let start = Joint::beside(parts).unwrap();
+    let test = digits(&start.members[0].graph, Part::Test);
+    let task = |m: &mtz::plan::Member| Task {
+        name: m.name.clone(),
+        train: &test,
+        samples: None,
+        test: Some((&test, (0..500).collect())),
+        weight: 1.0,
+    };
+    let tasks: Vec<Task> = start.members.iter().map(task).collect();
+    zip(start, &tasks, plan, |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn single(name: &str, graph: Graph) -> Joint {
+    Joint::single(name.into(), graph).unwrap()
+}
+
+fn outputs(graph: &Graph) -> Vec<f32> {
+    let feed = digits(graph, Part::Test);
+    let x = feed.batch(&(0..64).collect::<Vec<_>>()).unwrap();
+    Runner::new(graph).run(&[x]).unwrap()[0].data().to_vec()
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    let scale = a.iter().fold(1e-6f32, |m, x| m.max(x.abs()));
+    a.iter().zip(b).fold(0.0f32, |m, (a, b)| m.max((a - b).abs())) / scale
+}
+
+/// A network and itself with its hidden units in another order are one network.
+#[test]
+fn a_permutation_is_found() {
+    for architecture in ["lenet-300-100", "lenet-5"] {
+        let a = network(architecture, 1);
+        let b = permute_hidden(&a, 7).unwrap();
+        for recipe in [Recipe::Paper, Recipe::Best] {
+            let zipped = together(vec![single("a", a.clone()), single("b", b.clone())], &plan(Share::All, recipe));
+            assert_eq!(zipped.layers.last().unwrap().error_after, zipped.error_before);
+            for (member, original) in zipped.joint.members.iter().zip([&a, &b]) {
+                let off = distance(&outputs(original), &outputs(&member.graph));
+                assert!(off < 1e-3, "{architecture} {recipe:?}: outputs moved by {off}");
+            }
+            // Hidden parameters are stored once, heads twice.
+            let head = zipped.joint.members[0].layers.last().unwrap();
+            let head = head.units * (head.columns() + 1);
+            let hidden = a.parameters() - head - NORMALISATION;
+            assert_eq!(zipped.joint.parameters(), (hidden + 2 * (head + NORMALISATION), hidden));
+        }
+    }
+}
+
+#[test]
+fn nothing_shared_is_the_original_bit_for_bit() {
+    let (a, b) = (network("lenet-5", 1), network("lenet-5", 2));
+    for recipe in [Recipe::Paper, Recipe::Best] {
+        let zipped = together(vec![single("a", a.clone()), single("b", b.clone())], &plan(Share::Count(0), recipe));
+        let file = onnx_and_back(&zipped.joint);
+        for (original, member) in [&a, &b].into_iter().zip(&file.members) {
+            let weights = |g: &Graph| {
+                let layers = mtz::plan::Layer::all(g).unwrap();
+                layers.iter().map(|l| l.read(g)).collect::<Vec<_>>()
+            };
+            assert!(weights(original) == weights(&member.graph), "{recipe:?}: weights changed");
+            assert_eq!(outputs(original), outputs(&member.graph));
+        }
+    }
+}
+
+fn onnx_and_back(joint: &Joint) -> Joint {
+    let bytes = mtz::onnx::to_bytes(&assemble::to_graph(joint, false).unwrap()).unwrap();
+    assemble::from_graph(&mtz::onnx::parse(&bytes).unwrap()).unwrap().unwrap()
+}
+
+/// The file holds each shared number once, and gives back the same model.
+#[test]
+fn the_file_is_the_model() {
+    let networks = || (1..4).map(|seed| single(&format!("task {seed}"), network("lenet-300-100", seed))).collect();
+    for share in [Share::All, Share::Fraction(0.5), Share::Count(3)] {
+        let zipped = together(networks(), &plan(share, Recipe::Best));
+        let graph = assemble::to_graph(&zipped.joint, true).unwrap();
+        assert_eq!((graph.inputs().len(), graph.outputs().len()), (1, 3));
+        let (stored, shared) = zipped.joint.parameters();
+        let numbers: usize = graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().len()).sum();
+        // Mean and deviation of the input are the tasks' own and no parameters.
+        assert!(numbers >= stored && numbers <= stored + 3 * 4, "{numbers} numbers for {stored} parameters");
+        assert!(shared > 0);
+        let back = onnx_and_back(&zipped.joint);
+        assert_eq!(back.parameters(), (stored, shared));
+        for (a, b) in zipped.joint.members.iter().zip(&back.members) {
+            assert_eq!((&a.name, &a.units), (&b.name, &b.units));
+            assert_eq!(outputs(&a.graph), outputs(&b.graph));
+        }
+    }
+}
+
+/// A task can join a joint model later; what was shared stays shared.
+#[test]
+fn a_task_joins_a_joint_model() {
+    let first = together(
+        (1..3).map(|seed| single(&format!("t{seed}"), network("lenet-300-100", seed))).collect(),
+        &plan(Share::All, Recipe::Best),
+    );
+    let before = first.joint.parameters();
+    let joined =
+        together(vec![first.joint, single("t3", network("lenet-300-100", 3))], &plan(Share::All, Recipe::Best));
+    let after = joined.joint.parameters();
+    let head = joined.joint.members[0].layers.last().unwrap();
+    assert_eq!(after.0, before.0 + head.units * (head.columns() + 1) + NORMALISATION);
+    assert_eq!(after.1, before.1);
+}
+
+/// Shared units are one number in all tasks, also after retraining.
+#[test]
+fn shared_weights_stay_one() {
+    let how = Plan { retrain: 5, ..plan(Share::Fraction(0.5), Recipe::Best) };
+    let zipped = together((1..3).map(|seed| single(&format!("t{seed}"), network("lenet-5", seed))).collect(), &how);
+    assert_eq!(zipped.iterations, 15);
+    let mut seen = std::collections::BTreeMap::new();
+    let mut twice = 0;
+    for member in &zipped.joint.members {
+        for (l, layer) in member.layers.iter().enumerate() {
+            let columns = member.columns(l);
+            for (row, unit) in layer.read(&member.graph).chunks(layer.columns() + 1).zip(&member.units[l]) {
+                for (x, column) in row.iter().zip(&columns) {
+                    let known = *seen.entry((l, *unit, *column)).or_insert(*x);
+                    assert_eq!(known.to_bits(), x.to_bits());
+                    twice += usize::from(known.to_bits() == x.to_bits());
+                }
+            }
+        }
+    }
+    assert_eq!(twice - seen.len(), zipped.joint.parameters().1);
+}
+
+#[test]
+fn networks_that_do_not_match_are_refused() {
+    let error = |a: &str, b: &str| {
+        let parts = vec![single("a", network(a, 1)), single("b", network(b, 2))];
+        Joint::beside(parts).err().map(|e| e.to_string()).unwrap_or_default()
+    };
+    let text = error("lenet-5", "lenet-300-100");
+    assert!(text.contains("layer 1 is Conv in a, Gemm in b"), "{text}");
+    let twice = Joint::beside(vec![single("a", network("lenet-5", 1)), single("a", network("lenet-5", 2))]);
+    assert!(twice.unwrap_err().to_string().contains("two tasks"));
+}
