@@ -287,9 +287,41 @@ fn zip_extract_and_eval() {
     assert!(wrong(&["--data", &data, "--share", "fc9=3"]).1.contains("fc1, fc2, fc3"));
     assert!(wrong(&["--data", &data, "--share", "lots"]).0.contains("lots"));
     assert!(wrong(&["--data", &format!("a={data}")]).0.contains("no data for task \"b\""));
-    assert!(wrong(&["--data", &data, "--data", &format!("c={data}")]).1.contains("a, b"));
+    assert!(wrong(&["--data", &data, "--data", &format!("c={data}")]).1.contains("\"a\", \"b\""));
     let other = format!("b={}", here("../../models/lenet-5-b.onnx"));
     let (error, _) = failure(&["zip", &a, &other, "--data", &data, "-o", &nothing]);
     assert!(error.contains("layer 1 is Gemm in a, Conv in b"), "{error}");
     assert!(!Path::new(&nothing).exists());
+}
+
+/// The kernels for other instruction sets compute the same, up to rounding.
+#[test]
+fn every_instruction_set_computes_the_same() {
+    let data = mnist();
+    for model in ["lenet-5-a", "lenet-300-100-a"] {
+        let path = here(&format!("../../models/{model}.onnx"));
+        let loss = |level: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_mtz"));
+            let output =
+                command.args(["eval", &path, "--data", &data, "--json"]).env("MTZ_SIMD", level).output().unwrap();
+            serde_json::from_slice::<Value>(&output.stdout).unwrap()["loss"].as_f64().unwrap()
+        };
+        let best = loss("best");
+        for level in ["portable", "avx2"] {
+            assert!((loss(level) - best).abs() < 1e-6, "{model}, {level}");
+        }
+    }
+    // Gradients too: a short training run arrives at nearly the same loss.
+    let folder = tempfile::tempdir().unwrap();
+    let loss = |level: &str| {
+        let out = folder.path().join(format!("{level}.onnx"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mtz"));
+        command.args(["train", "lenet-5", "--width", "0.3", "--epochs", "1", "--data", &data, "--json", "-o"]).arg(out);
+        let output = command.env("MTZ_SIMD", level).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["loss"].as_f64().unwrap()
+    };
+    let best = loss("best");
+    for level in ["portable", "avx2"] {
+        assert!((loss(level) - best).abs() < 0.1 * best, "{level}");
+    }
 }

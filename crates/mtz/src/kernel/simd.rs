@@ -5,6 +5,8 @@
 //! NEON or SSE. Tests compare the portable version with the others.
 #![allow(clippy::needless_range_loop)] // indices keep the unrolled loops over registers readable
 
+use std::sync::OnceLock;
+
 /// A few f32 that are computed with at once.
 #[allow(unsafe_code)] // loads and stores through pointers, so that kernels pay for no bounds check per vector
 pub(crate) trait Vector: Copy {
@@ -159,13 +161,50 @@ mod x86 {
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2, Avx512};
 
-/// Numbers in a vector, and the vectors a kernel may keep as sums beside what it reads, on this machine.
-pub(crate) fn capacity() -> (usize, usize) {
-    #[cfg(target_arch = "x86_64")]
+/// The instruction sets kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Portable,
+    Avx2,
+    Avx512,
+}
+
+/// The widest one this machine has. The environment variable MTZ_SIMD (`portable` or `avx2`) asks for less: to compare, and to get the
+/// same bits on machines that differ.
+pub(crate) fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| {
+        let most = match std::env::var("MTZ_SIMD").as_deref() {
+            Ok("portable") => Level::Portable,
+            Ok("avx2") => Level::Avx2,
+            _ => Level::Avx512,
+        };
+        most.min(detected())
+    })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detected() -> Level {
     if std::arch::is_x86_feature_detected!("avx512f") {
-        return (Avx512::LEN, 28);
+        Level::Avx512
+    } else if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        Level::Avx2
+    } else {
+        Level::Portable
     }
-    (Lanes::LEN, 12)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn detected() -> Level {
+    Level::Portable
+}
+
+/// Numbers in a vector, and the vectors a kernel may keep as sums beside what it reads.
+pub(crate) fn capacity() -> (usize, usize) {
+    match level() {
+        Level::Avx512 => (16, 28),
+        Level::Avx2 | Level::Portable => (Lanes::LEN, 12),
+    }
 }
 
 /// Defines `fn $name(args)` that runs `$kernel::<V, ROWS, COLUMNS>(args)` on the widest vectors the machine has. ROWS ×
@@ -185,13 +224,12 @@ macro_rules! dispatch {
                 fn avx2($($arg: $type),*) {
                     $kernel::<crate::kernel::simd::Avx2, $r2, $c2>($($arg),*)
                 }
-                if std::arch::is_x86_feature_detected!("avx512f") {
-                    // SAFETY: the instruction set has just been detected.
-                    return unsafe { avx512($($arg),*) };
-                }
-                if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-                    // SAFETY: the instruction sets have just been detected.
-                    return unsafe { avx2($($arg),*) };
+                match crate::kernel::simd::level() {
+                    // SAFETY: the machine has this instruction set, or it would be another level.
+                    crate::kernel::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    // SAFETY: as above.
+                    crate::kernel::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    crate::kernel::simd::Level::Portable => {}
                 }
             }
             $kernel::<crate::kernel::simd::Lanes, $r2, $c2>($($arg),*)

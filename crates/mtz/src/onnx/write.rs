@@ -101,10 +101,12 @@ fn constant_input(
         ConstantForm::Missing => return String::new(),
         ConstantForm::Ints(x) => (vec![x.len()], data_type::INT64, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
         // Indices: half the size where they fit.
-        ConstantForm::IntTensor(shape, x) => match x.iter().map(|&x| i32::try_from(x)).collect::<std::result::Result<Vec<i32>, _>>() {
-            Ok(small) => (shape.clone(), data_type::INT32, small.iter().flat_map(|x| x.to_le_bytes()).collect()),
-            Err(_) => (shape.clone(), data_type::INT64, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        },
+        ConstantForm::IntTensor(shape, x) => {
+            match x.iter().map(|&x| i32::try_from(x)).collect::<std::result::Result<Vec<i32>, _>>() {
+                Ok(small) => (shape.clone(), data_type::INT32, small.iter().flat_map(|x| x.to_le_bytes()).collect()),
+                Err(_) => (shape.clone(), data_type::INT64, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
+            }
+        }
         ConstantForm::Floats(x) => (vec![x.len()], data_type::FLOAT, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
         ConstantForm::Float(x) => (vec![], data_type::FLOAT, x.to_le_bytes().to_vec()),
     };
