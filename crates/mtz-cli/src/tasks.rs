@@ -37,8 +37,11 @@ impl Named<PathBuf> {
 /// Refuses values for tasks that are not there.
 pub fn check_names<T>(flag: &str, tasks: &[String], values: &[Named<T>]) -> Result<()> {
     match values.iter().filter_map(|v| v.task.as_deref()).find(|t| !tasks.iter().any(|task| task == t)) {
-        Some(stranger) => Err(Error::usage(format!("--{flag} {stranger}=… names a task that is not there"))
-            .hint(format!("tasks here: {}; MODEL may be written NAME=PATH to call it otherwise", tasks.join(", ")))),
+        Some(stranger) => {
+            let names: Vec<String> = tasks.iter().map(|t| format!("{t:?}")).collect();
+            let hint = format!("tasks here: {}; MODEL may be written NAME=PATH to call it otherwise", names.join(", "));
+            Err(Error::usage(format!("--{flag} {stranger}=… names a task that is not there")).hint(hint))
+        }
         None => Ok(()),
     }
 }
