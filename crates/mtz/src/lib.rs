@@ -1,4 +1,4 @@
-//! Reads trained neural networks, runs them, and says how good they are: the ground floor of zipping several into one
+//! Zips several trained neural networks into one, and has all that takes: reading, running, measuring and training them
 //! ("Multi-Task Zipping via Layer-wise Neuron Sharing", He, Zhou and Thiele, NeurIPS 2018).
 //!
 //! The modules stand in the order of the flow; none imports from one below it.
