@@ -165,24 +165,24 @@ pub struct Zip {
     /// How much a task counts beside the others, like age=2 [default: 1]
     #[arg(long, value_name = "TASK=X")]
     pub weight: Vec<Named<f64>>,
-    /// Samples per task for the statistics
-    #[arg(long, value_name = "N", default_value = "20000")]
-    pub calibration: NonZeroUsize,
-    /// Iterations of retraining per hidden layer; 0 for none
-    #[arg(long, value_name = "N", default_value = "200")]
-    pub retrain: usize,
+    /// Samples per task for the statistics [default: 20000]
+    #[arg(long, value_name = "N")]
+    pub calibration: Option<NonZeroUsize>,
+    /// Iterations of retraining per hidden layer; 0 for none [default: 200]
+    #[arg(long, value_name = "N")]
+    pub retrain: Option<usize>,
     /// Retrain on the labels
     #[arg(long, conflicts_with = "distill")]
     pub labels: bool,
     /// Retrain towards the original networks' answers, which needs no labels (the default)
     #[arg(long)]
     pub distill: bool,
-    /// The highest learning rate of retraining
-    #[arg(long, value_name = "X", default_value = "0.001")]
-    pub lr: f32,
-    /// Samples of each task per iteration of retraining
-    #[arg(long, value_name = "N", default_value = "128")]
-    pub batch_size: NonZeroUsize,
+    /// The highest learning rate of retraining [default: 0.001]
+    #[arg(long, value_name = "X")]
+    pub lr: Option<f32>,
+    /// Samples of each task per iteration of retraining [default: 128]
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<NonZeroUsize>,
     /// One input for all tasks; needs equal input shapes
     #[arg(long)]
     pub common_input: bool,
@@ -238,16 +238,6 @@ pub struct Demo {
     /// The folder to write to
     #[arg(long, short, value_name = "DIR", default_value = "mtz-demo")]
     pub output: PathBuf,
-}
-
-/// What a training run uses unless told otherwise.
-#[derive(Clone, Copy, Debug)]
-pub struct Recipe {
-    pub epochs: usize,
-    pub batch_size: usize,
-    pub rate: f32,
-    pub weight_decay: f32,
-    pub shift: usize,
 }
 
 impl Train {

@@ -6,8 +6,8 @@ use crate::zip::{run_with_bar, show_result};
 use mtz::assemble;
 use mtz::data::{Dataset, Feed, Normalisation};
 use mtz::error::{Error, Result};
-use mtz::merge::{Matching, Recipe, Share};
-use mtz::pipeline::{Aim, Plan, Task};
+use mtz::merge::Recipe;
+use mtz::pipeline::{Plan, Task};
 use mtz::plan::Joint;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -55,20 +55,7 @@ pub fn run(args: &Demo, common: &Common) -> Result<ExitCode> {
             weight: 1.0,
         })
         .collect();
-    let plan = Plan {
-        share: Share::All,
-        share_of: Vec::new(),
-        recipe: Recipe::Best,
-        matching: Matching::Optimal,
-        ridge: 1e-2,
-        calibration: 20_000,
-        retrain: 200,
-        aim: Aim::Distill,
-        rate: 1e-3,
-        batch_size: 128,
-        seed: common.seed,
-        memory: mtz::run::DEFAULT_MEMORY,
-    };
+    let plan = Plan { seed: common.seed, ..Plan::new(Recipe::Best) };
     if !common.json {
         show::result(
             "Two LeNet-300-100, trained on MNIST from different starts, become one: all hidden units shared.\n",

@@ -1,6 +1,6 @@
 //! `mtz train`
 
-use crate::args::{Common, Recipe, Train};
+use crate::args::{Common, Train};
 use crate::samples::{self, Prepared};
 use crate::show;
 use mtz::architecture::{self, Task};
@@ -8,7 +8,7 @@ use mtz::data::{Labels, Part};
 use mtz::error::{Error, Result};
 use mtz::evaluate::{Options, evaluate};
 use mtz::graph::Graph;
-use mtz::train::{Augmentation, Fit, OptimizerKind, Schedule, fit};
+use mtz::train::{Augmentation, Fit, Rule, fit};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -35,19 +35,24 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
         }
     };
     let test = samples::open(&args.data, &name, &start, Part::Test)?;
-    let recipe = args.recipe(&start);
+    let usual = Fit::usual(&start);
+    let rule = Rule {
+        batch_size: args.batch_size.map_or(usual.rule.batch_size, |n| n.get()),
+        rate: args.lr.unwrap_or(usual.rule.rate),
+        weight_decay: args.weight_decay.unwrap_or(usual.rule.weight_decay),
+        augmentation: Augmentation {
+            shift: args.shift.unwrap_or(usual.rule.augmentation.shift),
+            flip: args.flip,
+        },
+        seed: common.seed,
+        ..usual.rule
+    };
     let how = Fit {
-        epochs: args.epochs.unwrap_or(recipe.epochs),
-        batch_size: args.batch_size.map_or(recipe.batch_size, |n| n.get()),
-        rate: args.lr.unwrap_or(recipe.rate),
-        schedule: Schedule::OneCycle,
-        optimizer: OptimizerKind::Sgd { momentum: 0.9, nesterov: true },
-        weight_decay: args.weight_decay.unwrap_or(recipe.weight_decay),
-        augmentation: Augmentation { shift: args.shift.unwrap_or(recipe.shift), flip: args.flip },
+        epochs: args.epochs.unwrap_or(usual.epochs),
+        rule,
         // Where there is no test part, a fixed tenth is held out and reported; it must not choose the epoch then.
         validation: if test.part == "all" { 0.1 } else { args.validation },
         keep_best: test.part != "all",
-        seed: common.seed,
         memory: args.memory,
     };
     // A second Ctrl-C ends the program at once; nothing has been written then.
@@ -74,7 +79,7 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
     let result = match (test.part, report.validation) {
         ("all", Some(held_out)) => held_out,
         _ => {
-            let options = Options { batch_size: how.batch_size, memory: args.memory };
+            let options = Options { batch_size: how.rule.batch_size, memory: args.memory };
             evaluate(&mtz::simplify::for_inference(&trained)?, &test.feed, options, |_| {})?
         }
     };
@@ -131,16 +136,4 @@ fn from_scratch(args: &Train, architecture: &str, name: &str, seed: u64) -> Resu
 /// What can be trained.
 pub fn names() -> Vec<&'static str> {
     architecture::ALL.iter().map(|a| a.name).collect()
-}
-
-impl Train {
-    /// The defaults for a network, by what it is made of; found by trying on MNIST and CIFAR-10.
-    fn recipe(&self, graph: &Graph) -> Recipe {
-        let count = |name: &str| graph.nodes().iter().filter(|n| n.op.name() == name).count();
-        match (count("Conv"), count("BatchNormalization")) {
-            (0, _) => Recipe { epochs: 12, batch_size: 64, rate: 0.05, weight_decay: 1e-4, shift: 0 },
-            (_, 0) => Recipe { epochs: 10, batch_size: 64, rate: 0.02, weight_decay: 5e-4, shift: 0 },
-            _ => Recipe { epochs: 25, batch_size: 64, rate: 0.1, weight_decay: 4e-4, shift: 2 },
-        }
-    }
 }

@@ -58,28 +58,29 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
             }),
             weight: weight(args, &names, i)?,
         });
-        if aim == Aim::Labels && args.retrain > 0 && train.feed.labels().is_none() {
+        if aim == Aim::Labels && args.retrain != Some(0) && train.feed.labels().is_none() {
             return Err(Error::data(format!("the data of {} has no labels", member.name)).hint("leave out --labels"));
         }
     }
     let recipe = if args.recipe == RecipeName::Best { Recipe::Best } else { Recipe::Paper };
+    let usual = Plan::new(recipe);
     let plan = Plan {
         share,
         share_of,
-        recipe,
-        matching: match (args.matching, recipe) {
-            (Some(MatchName::Greedy), _) | (None, Recipe::Paper) => Matching::Greedy,
-            (Some(MatchName::Optimal), _) | (None, Recipe::Best) => Matching::Optimal,
-            (Some(MatchName::Random), _) => Matching::Random,
+        matching: match args.matching {
+            Some(MatchName::Greedy) => Matching::Greedy,
+            Some(MatchName::Optimal) => Matching::Optimal,
+            Some(MatchName::Random) => Matching::Random,
+            None => usual.matching,
         },
-        ridge: if recipe == Recipe::Best { 1e-2 } else { 1e-4 },
-        calibration: args.calibration.get(),
-        retrain: args.retrain,
+        calibration: args.calibration.map_or(usual.calibration, |n| n.get()),
+        retrain: args.retrain.unwrap_or(usual.retrain),
         aim,
-        rate: args.lr,
-        batch_size: args.batch_size.get(),
+        rate: args.lr.unwrap_or(usual.rate),
+        batch_size: args.batch_size.map_or(usual.batch_size, |n| n.get()),
         seed: common.seed,
         memory: args.memory,
+        ..usual
     };
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::SeqCst));
     let begin = Instant::now();

@@ -4,12 +4,13 @@ use crate::data::Feed;
 use crate::error::{Error, Result};
 use crate::evaluate::{self, evaluate};
 use crate::graph::Graph;
+use crate::linalg::Moments;
 use crate::merge::{self, Matching, Merged, Recipe, Share, merge_layer};
 use crate::plan::Joint;
 use crate::random;
 use crate::simplify;
-use crate::statistics::{Calibration, moments};
-use crate::train::{Augmentation, Goal, Learner, OptimizerKind, Schedule, Steps, learn};
+use crate::statistics::{Calibration, moments, positions};
+use crate::train::{Augmentation, Goal, Learner, OptimizerKind, Rule, Schedule, learn};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -65,6 +66,27 @@ pub struct Plan {
     pub seed: u64,
     /// Memory an evaluation may take.
     pub memory: u64,
+}
+
+impl Plan {
+    /// Everything shared and lightly retrained, with what measured best for the recipe.
+    pub fn new(recipe: Recipe) -> Self {
+        let best = recipe == Recipe::Best;
+        Self {
+            share: Share::All,
+            share_of: Vec::new(),
+            recipe,
+            matching: if best { Matching::Optimal } else { Matching::Greedy },
+            ridge: if best { 1e-2 } else { 1e-4 },
+            calibration: 20_000,
+            retrain: 200,
+            aim: Aim::Distill,
+            rate: 1e-3,
+            batch_size: 128,
+            seed: 0,
+            memory: crate::run::DEFAULT_MEMORY,
+        }
+    }
 }
 
 /// What happened to one layer.
@@ -132,18 +154,7 @@ pub fn zip(
             break; // output layers stay as they are
         }
         stop(listen((layer, depth, "statistics")))?;
-        let mut collected = Vec::new();
-        for ((task, original), (member, samples)) in
-            tasks.iter().zip(&originals).zip(joint.members.iter().zip(&samples))
-        {
-            let from = Calibration {
-                feed: task.train,
-                samples: samples.clone(),
-                batch_size: 256,
-                seed: random::bits(plan.seed, layer as u64),
-            };
-            collected.push(moments(&member.graph, original, &member.layers[layer], &from)?);
-        }
+        let collected = layer_moments(&joint, &originals, tasks, &samples, layer, plan.seed)?;
         stop(listen((layer, depth, "merging")))?;
         let name = joint.members[0].layers[layer].name.clone();
         let share = plan.share_of.iter().find(|(n, _)| *n == name).map_or(plan.share, |(_, share)| *share);
@@ -184,6 +195,33 @@ pub fn zip(
     Ok(Zipped { joint, error_before, layers, parameters_before, iterations })
 }
 
+/// What every task's layer sees and should answer.
+fn layer_moments(
+    joint: &Joint,
+    originals: &[Graph],
+    tasks: &[Task],
+    samples: &[Vec<usize>],
+    layer: usize,
+    seed: u64,
+) -> Result<Vec<Moments>> {
+    let seen = joint.members.iter().zip(samples);
+    let seen: usize = seen.clone().map(|(m, own)| positions(&m.graph, &m.layers[layer], own.len())).sum();
+    let inputs = joint.members.iter().map(|m| m.layers[layer].columns()).min().unwrap_or(0);
+    let tasks = tasks.iter().zip(originals).zip(joint.members.iter().zip(samples));
+    tasks
+        .map(|((task, original), (member, samples))| {
+            let from = Calibration {
+                feed: task.train,
+                samples: samples.clone(),
+                batch_size: 256,
+                seed: random::bits(seed, layer as u64),
+                keep: seen < inputs,
+            };
+            moments(&member.graph, original, &member.layers[layer], &from)
+        })
+        .collect()
+}
+
 /// Trains all tasks at once, shared weights tied.
 pub fn retrain(
     joint: &mut Joint,
@@ -214,8 +252,7 @@ pub fn retrain(
             weight: (weight * count) as f32,
         })
         .collect();
-    let steps = Steps {
-        count: iterations,
+    let rule = Rule {
         batch_size: plan.batch_size,
         rate: plan.rate,
         schedule: Schedule::OneCycle,
@@ -224,7 +261,7 @@ pub fn retrain(
         augmentation: Augmentation { shift: 0, flip: false },
         seed: random::bits(plan.seed, 4242),
     };
-    let done = learn(&mut parameters, &learners, &steps, |step, _, _| Ok(listen(step)))?;
+    let done = learn(&mut parameters, &learners, iterations, &rule, |step, _, _| Ok(listen(step)))?;
     drop(learners);
     for (member, bindings) in joint.members.iter_mut().zip(&bindings) {
         member.graph = bindings.apply(&member.graph, &parameters)?;

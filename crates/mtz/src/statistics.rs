@@ -21,6 +21,8 @@ pub struct Calibration<'a> {
     pub batch_size: usize,
     /// Where random numbers begin.
     pub seed: u64,
+    /// Keep the samples themselves: less work where they are fewer than the layer's inputs ([`positions`]).
+    pub keep: bool,
 }
 
 /// Positions of a convolution that are looked at, for each input of the layer: more say nothing new.
@@ -28,13 +30,27 @@ const POSITIONS_PER_INPUT: usize = 100;
 /// But never fewer than this.
 const MIN_POSITIONS: usize = 50_000;
 
+/// How many samples of its input `images` images give a layer: one each, or for a convolution one for each output position that is looked at.
+pub fn positions(graph: &Graph, layer: &Layer, images: usize) -> usize {
+    let places: usize = match layer.conv {
+        Some(_) => graph[layer.output].shape.at(1).iter().skip(2).product(),
+        None => 1,
+    };
+    images.saturating_mul(places.min(per_image(layer, images)))
+}
+
+fn per_image(layer: &Layer, images: usize) -> usize {
+    (POSITIONS_PER_INPUT * layer.columns()).max(MIN_POSITIONS).div_ceil(images.max(1))
+}
+
 /// Σ x xᵀ and Σ x yᵀ of one layer: x is its input in `merged`, y its output (the pre-activation) in `original`, which has the same
 /// structure. Of a convolution every output position is a sample; where there are many, some are chosen at random.
 pub fn moments(merged: &Graph, original: &Graph, layer: &Layer, from: &Calibration) -> Result<Moments> {
     let (inputs, outputs) = (merged.up_to(&[layer.input])?, original.up_to(&[layer.output])?);
     let (mut input_runner, mut output_runner) = (Runner::new(&inputs), Runner::new(&outputs));
-    let mut moments = Moments::new(layer.columns(), layer.units);
-    let wanted = (POSITIONS_PER_INPUT * layer.columns()).max(MIN_POSITIONS).div_ceil(from.samples.len().max(1));
+    let new = if from.keep { Moments::of_rows } else { Moments::new };
+    let mut moments = new(layer.columns(), layer.units);
+    let wanted = per_image(layer, from.samples.len());
     for (i, batch) in from.samples.chunks(from.batch_size.max(1)).enumerate() {
         let x = [from.feed.batch(batch)?];
         let (a, b) = (input_runner.run(&x)?, output_runner.run(&x)?);

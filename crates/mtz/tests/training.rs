@@ -9,7 +9,7 @@ use mtz::op::{Dropout, Gemm};
 use mtz::random;
 use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{
-    Augmentation, Binding, Bindings, Fit, Optimizer, OptimizerKind, Parameters, Program, Report, Schedule, fit,
+    Augmentation, Binding, Bindings, Fit, Optimizer, OptimizerKind, Parameters, Program, Report, Rule, Schedule, fit,
 };
 use std::ops::ControlFlow;
 
@@ -50,19 +50,16 @@ fn network(name: &str, seed: u64) -> Graph {
 }
 
 fn how(epochs: usize) -> Fit {
-    Fit {
-        epochs,
+    let rule = Rule {
         batch_size: 32,
         rate: 0.05,
         schedule: Schedule::OneCycle,
         optimizer: OptimizerKind::Sgd { momentum: 0.9, nesterov: true },
         weight_decay: 1e-4,
         augmentation: Augmentation { shift: 1, flip: false },
-        validation: 0.2,
-        keep_best: true,
         seed: 7,
-        memory: 1 << 30,
-    }
+    };
+    Fit { epochs, rule, validation: 0.2, keep_best: true, memory: 1 << 30 }
 }
 
 fn train(name: &str, how: &Fit, threads: usize) -> Report {
@@ -90,7 +87,8 @@ fn every_optimizer_learns() {
         OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true },
     ] {
         let rate = if matches!(optimizer, OptimizerKind::Adam { .. }) { 0.002 } else { 0.05 };
-        let report = train("lenet-300-100", &Fit { optimizer, rate, ..how(4) }, 2);
+        let rule = Rule { optimizer, rate, ..how(4).rule };
+        let report = train("lenet-300-100", &Fit { rule, ..how(4) }, 2);
         assert!(report.validation.unwrap().error < 5.0, "{optimizer:?}: {:?}", report.validation);
     }
 }
@@ -98,11 +96,11 @@ fn every_optimizer_learns() {
 #[test]
 fn the_same_seed_gives_the_same_bytes_for_any_number_of_threads() {
     for name in ["lenet-5", "resnet-20"] {
-        let slow = Fit { rate: 0.01, ..how(1) };
+        let slow = Fit { rule: Rule { rate: 0.01, ..how(1).rule }, ..how(1) };
         let bytes = |threads: usize| mtz::onnx::to_bytes(&train(name, &slow, threads).graph).unwrap();
         assert!(bytes(1) == bytes(3), "{name}");
     }
-    let other = Fit { seed: 8, ..how(1) };
+    let other = Fit { rule: Rule { seed: 8, ..how(1).rule }, ..how(1) };
     assert!(train("lenet-300-100", &how(1), 2).graph != train("lenet-300-100", &other, 2).graph);
 }
 

@@ -2,10 +2,12 @@
 //!
 //! Everything here is a function of matrices, in f64, and gives the same bits for any number of threads.
 
+mod least_squares;
 mod moments;
 mod pairs;
 mod spd;
 
+pub use least_squares::{Problem, Targets, distances};
 pub use moments::Moments;
 pub use pairs::{assignment, best_pairs, greedy};
 pub use spd::{Factor, Solved, solve_towards};

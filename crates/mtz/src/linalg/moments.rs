@@ -12,7 +12,8 @@ const CHUNK: usize = 512;
 /// Columns of a task. Only what lies on and above the diagonal is computed.
 const BLOCK: usize = 64;
 
-/// Σ x xᵀ and Σ x yᵀ over samples, where a constant 1 stands behind the numbers of x: the bias is one more weight.
+/// Σ x xᵀ and Σ x yᵀ over samples, where a constant 1 stands behind the numbers of x: the bias is one more weight. Or the samples
+/// themselves, where they are fewer than the numbers of x and take less room.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
     inputs: usize,
@@ -21,6 +22,8 @@ pub struct Moments {
     gram: Vec<f64>,
     /// (inputs + 1) × outputs.
     cross: Vec<f64>,
+    /// samples × inputs and samples × outputs; the sums are empty then.
+    rows: Option<(Vec<f32>, Vec<f32>)>,
     samples: u64,
 }
 
@@ -28,7 +31,13 @@ impl Moments {
     /// No samples yet.
     pub fn new(inputs: usize, outputs: usize) -> Self {
         let size = inputs + 1;
-        Self { inputs, outputs, gram: vec![0.0; size * size], cross: vec![0.0; size * outputs], samples: 0 }
+        Self { inputs, outputs, gram: vec![0.0; size * size], cross: vec![0.0; size * outputs], rows: None, samples: 0 }
+    }
+
+    /// No samples yet, and all that come are kept.
+    pub fn of_rows(inputs: usize, outputs: usize) -> Self {
+        let rows = Some((Vec::new(), Vec::new()));
+        Self { inputs, outputs, gram: Vec::new(), cross: Vec::new(), rows, samples: 0 }
     }
 
     /// Numbers of x, the constant included.
@@ -46,16 +55,14 @@ impl Moments {
         self.samples
     }
 
-    /// Σ x xᵀ, row by row.
-    pub fn gram(&self) -> Vec<f64> {
-        let size = self.size();
-        let mut full = self.gram.clone();
-        for i in 0..size {
-            for j in 0..i {
-                full[i * size + j] = self.gram[j * size + i];
-            }
-        }
-        full
+    /// Σ xᵢ xⱼ.
+    pub fn product(&self, i: usize, j: usize) -> f64 {
+        self.gram[i.min(j) * self.size() + i.max(j)]
+    }
+
+    /// The samples, x and y, where they are kept.
+    pub fn rows(&self) -> Option<(&[f32], &[f32])> {
+        self.rows.as_ref().map(|(x, y)| (x.as_slice(), y.as_slice()))
     }
 
     /// Σ x yᵀ, row by row.
@@ -68,6 +75,12 @@ impl Moments {
         let samples = x.len().checked_div(self.inputs).unwrap_or(0);
         if x.len() != samples * self.inputs || y.len() != samples * self.outputs {
             return Err(Error::usage("inputs and outputs of different samples"));
+        }
+        if let Some(rows) = &mut self.rows {
+            rows.0.extend_from_slice(x);
+            rows.1.extend_from_slice(y);
+            self.samples += samples as u64;
+            return Ok(());
         }
         let (size, inputs, outputs) = (self.size(), self.inputs, self.outputs);
         let (gram, cross) = (Disjoint::new(&mut self.gram), Disjoint::new(&mut self.cross));
@@ -115,8 +128,12 @@ impl Moments {
 
     /// Adds what another has collected.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
-        if (self.inputs, self.outputs) != (other.inputs, other.outputs) {
+        if (self.inputs, self.outputs, self.rows.is_some()) != (other.inputs, other.outputs, other.rows.is_some()) {
             return Err(Error::usage("moments of different sizes"));
+        }
+        if let (Some(own), Some((x, y))) = (&mut self.rows, &other.rows) {
+            own.0.extend_from_slice(x);
+            own.1.extend_from_slice(y);
         }
         self.gram.iter_mut().zip(&other.gram).for_each(|(a, b)| *a += b);
         self.cross.iter_mut().zip(&other.cross).for_each(|(a, b)| *a += b);
@@ -145,11 +162,14 @@ mod tests {
         second.add(&x[512 * inputs..], &y[512 * outputs..]).unwrap();
         first.merge(&second).unwrap();
         assert_eq!(first, whole);
+        let mut rows = Moments::of_rows(inputs, outputs);
+        rows.add(&x, &y).unwrap();
+        assert_eq!((rows.rows(), rows.samples()), (Some((x.as_slice(), y.as_slice())), 700));
         let at = |s: usize, i: usize| if i == inputs { 1.0 } else { f64::from(x[s * inputs + i]) };
         for i in 0..=inputs {
             for j in 0..=inputs {
                 let expected: f64 = (0..samples).map(|s| at(s, i) * at(s, j)).sum();
-                assert!((whole.gram()[i * (inputs + 1) + j] - expected).abs() < 1e-3);
+                assert!((whole.product(i, j) - expected).abs() < 1e-3);
             }
             for o in 0..outputs {
                 let expected: f64 = (0..samples).map(|s| at(s, i) * f64::from(y[s * outputs + o])).sum();

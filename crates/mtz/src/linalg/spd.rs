@@ -14,7 +14,7 @@ pub struct Factor {
 }
 
 /// Never so far beyond the mean of the diagonal: then there is nothing to solve.
-const LARGEST_RIDGE: f64 = 1e3;
+pub(super) const LARGEST_RIDGE: f64 = 1e3;
 
 impl Factor {
     /// Factors a symmetric matrix; `None` if it is not positive definite.

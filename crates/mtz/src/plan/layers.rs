@@ -141,6 +141,13 @@ impl Layer {
         rows
     }
 
+    /// Whether zeros mean "no connection" here: so many weights are not zero by chance.
+    pub fn is_sparse(&self, graph: &Graph) -> bool {
+        const SHARE: usize = 20;
+        let data = graph[self.weight].constant.as_ref().map_or(&[][..], Tensor::data);
+        data.iter().filter(|x| **x == 0.0).count() * SHARE > data.len()
+    }
+
     /// Where a weight stands in its tensor.
     pub fn place(&self, unit: usize, column: usize) -> usize {
         if self.inputs_first { column * self.units + unit } else { unit * self.columns() + column }

@@ -1,7 +1,7 @@
 //! One network, trained on labels: whole epochs, and the best on held-out data kept.
 
 use super::augment::Augmentation;
-use super::learn::{Goal, Learner, Steps, learn};
+use super::learn::{Goal, Learner, Rule, learn};
 use super::optimizer::OptimizerKind;
 use super::parameters::{Bindings, Parameters};
 use super::schedule::Schedule;
@@ -17,26 +17,36 @@ use std::ops::ControlFlow;
 pub struct Fit {
     /// Passes over the data.
     pub epochs: usize,
-    /// Samples per step.
-    pub batch_size: usize,
-    /// The highest learning rate.
-    pub rate: f32,
-    /// How the rate changes.
-    pub schedule: Schedule,
-    /// The rule of a step.
-    pub optimizer: OptimizerKind,
-    /// Pulls weights towards zero.
-    pub weight_decay: f32,
-    /// Random changes to the images.
-    pub augmentation: Augmentation,
+    /// How a step is taken.
+    pub rule: Rule,
     /// The share of the samples that is held out and measured after every epoch.
     pub validation: f32,
     /// Keep the epoch that is best on held-out samples instead of the last. Their error is then no honest test error.
     pub keep_best: bool,
-    /// Where random numbers begin.
-    pub seed: u64,
     /// Bytes an evaluation may take.
     pub memory: u64,
+}
+
+impl Fit {
+    /// What suits a network, by what it is made of; found by trying on MNIST and CIFAR-10.
+    pub fn usual(graph: &Graph) -> Self {
+        let count = |name: &str| graph.nodes().iter().filter(|n| n.op.name() == name).count();
+        let (epochs, rate, weight_decay, shift) = match (count("Conv"), count("BatchNormalization")) {
+            (0, _) => (12, 0.05, 1e-4, 0),
+            (_, 0) => (10, 0.02, 5e-4, 0),
+            _ => (25, 0.1, 4e-4, 2),
+        };
+        let rule = Rule {
+            batch_size: 64,
+            rate,
+            schedule: Schedule::OneCycle,
+            optimizer: OptimizerKind::Sgd { momentum: 0.9, nesterov: true },
+            weight_decay,
+            augmentation: Augmentation { shift, flip: false },
+            seed: 0,
+        };
+        Self { epochs, rule, validation: 0.0, keep_best: false, memory: crate::run::DEFAULT_MEMORY }
+    }
 }
 
 /// News from a training run.
@@ -82,28 +92,19 @@ pub fn fit(
     if graph.outputs().len() != 1 {
         return Err(Error::unsupported("training needs a network with one output"));
     }
-    let (train, held_out) = split(feed.len(), how.validation, how.seed);
-    let batch = how.batch_size.min(train.len()).max(1);
+    let (train, held_out) = split(feed.len(), how.validation, how.rule.seed);
+    let batch = how.rule.batch_size.min(train.len()).max(1);
     let steps_per_epoch = (train.len() / batch).max(1);
     let mut parameters = Parameters::new();
     let bindings = Bindings::of(graph, &mut parameters);
-    let steps = Steps {
-        count: how.epochs * steps_per_epoch,
-        batch_size: how.batch_size,
-        rate: how.rate,
-        schedule: how.schedule,
-        optimizer: how.optimizer,
-        weight_decay: how.weight_decay,
-        augmentation: how.augmentation,
-        seed: how.seed,
-    };
+    let steps = how.epochs * steps_per_epoch;
     let learner = Learner { graph, bindings: bindings.clone(), feed, samples: train, goal: Goal::Labels, weight: 1.0 };
     let mut best: Option<Best> = None;
     let mut stopped = false;
-    let done = learn(&mut parameters, &[learner], &steps, |step, losses, parameters| {
+    let done = learn(&mut parameters, &[learner], steps, &how.rule, |step, losses, parameters| {
         if step.is_multiple_of(steps_per_epoch) && !held_out.is_empty() {
             let now = bindings.apply(graph, parameters)?;
-            let options = Options { batch_size: how.batch_size, memory: how.memory };
+            let options = Options { batch_size: how.rule.batch_size, memory: how.memory };
             let result = evaluate_on(&now, feed, &held_out, options, |_| {})?;
             let better = best.as_ref().is_none_or(|b| (result.error, result.loss) <= (b.result.error, b.result.loss));
             if better || !how.keep_best {
@@ -111,13 +112,13 @@ pub fn fit(
             }
         }
         let news = Progress {
-            step: (step, steps.count),
+            step: (step, steps),
             samples: step * batch,
             loss: losses.iter().sum(),
             validation: best.as_ref().map(|b| b.result),
         };
         let flow = listen(news);
-        stopped = flow.is_break() && step < steps.count;
+        stopped = flow.is_break() && step < steps;
         Ok(flow)
     })?;
     let validation = best.as_ref().map(|b| b.result);

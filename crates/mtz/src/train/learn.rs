@@ -48,18 +48,16 @@ pub struct Learner<'a> {
     pub weight: f32,
 }
 
-/// How to take steps.
+/// How a step is taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Steps {
-    /// How many.
-    pub count: usize,
+pub struct Rule {
     /// Samples of each task per step.
     pub batch_size: usize,
     /// The highest learning rate.
     pub rate: f32,
     /// How the rate changes.
     pub schedule: Schedule,
-    /// The rule of a step.
+    /// From gradients to new weights.
     pub optimizer: OptimizerKind,
     /// Pulls weights towards zero.
     pub weight_decay: f32,
@@ -83,12 +81,13 @@ struct Running<'a, 'l> {
     seed: u64,
 }
 
-/// Trains all learners at once, changing `parameters`. `after` hears of every step (its number from 1, and each task's loss) and may
+/// Trains all learners at once for `steps` steps, changing `parameters`. `after` hears of every step (its number from 1, and each task's loss) and may
 /// stop the run. Returns the steps done.
 pub fn learn(
     parameters: &mut Parameters,
     learners: &[Learner],
-    how: &Steps,
+    steps: usize,
+    how: &Rule,
     mut after: impl FnMut(usize, &[f64], &Parameters) -> Result<ControlFlow<()>>,
 ) -> Result<usize> {
     let mut running = Vec::new();
@@ -98,7 +97,7 @@ pub fn learn(
     }
     let mut optimizer = Optimizer::new(how.optimizer, how.weight_decay, parameters);
     let mut losses = vec![0.0; learners.len()];
-    for step in 0..how.count {
+    for step in 0..steps {
         parameters.clear_gradients();
         for (task, loss) in running.iter_mut().zip(&mut losses) {
             *loss = task.step(parameters, how, step)?;
@@ -110,9 +109,9 @@ pub fn learn(
         }
         // The next batches are read while the weights move.
         let (_, loaded) = rayon::join(
-            || optimizer.step(parameters, how.rate * how.schedule.factor(step, how.count)),
+            || optimizer.step(parameters, how.rate * how.schedule.factor(step, steps)),
             || -> Result<()> {
-                for task in running.iter_mut().filter(|_| step + 1 < how.count) {
+                for task in running.iter_mut().filter(|_| step + 1 < steps) {
                     task.next = Some(task.load(how, step + 1)?);
                 }
                 Ok(())
@@ -123,11 +122,11 @@ pub fn learn(
             return Ok(step + 1);
         }
     }
-    Ok(how.count)
+    Ok(steps)
 }
 
 impl<'a, 'l> Running<'a, 'l> {
-    fn new(learner: &'l Learner<'a>, parameters: &Parameters, how: &Steps, seed: u64) -> Result<Self> {
+    fn new(learner: &'l Learner<'a>, parameters: &Parameters, how: &Rule, seed: u64) -> Result<Self> {
         let batch = how.batch_size.min(learner.samples.len());
         if batch == 0 {
             return Err(Error::data("there are no samples to learn from"));
@@ -153,7 +152,7 @@ impl<'a, 'l> Running<'a, 'l> {
     }
 
     /// The batch of a step and its samples. Every epoch is a new order.
-    fn load(&mut self, how: &Steps, step: usize) -> Result<(Tensor, Vec<usize>)> {
+    fn load(&mut self, how: &Rule, step: usize) -> Result<(Tensor, Vec<usize>)> {
         let per_epoch = self.learner.samples.len() / self.batch;
         let (epoch, k) = (step / per_epoch, step % per_epoch);
         if self.epoch != Some(epoch) {
@@ -168,7 +167,7 @@ impl<'a, 'l> Running<'a, 'l> {
     }
 
     /// Forward, loss and backward of one batch; the loss.
-    fn step(&mut self, parameters: &mut Parameters, how: &Steps, step: usize) -> Result<f64> {
+    fn step(&mut self, parameters: &mut Parameters, how: &Rule, step: usize) -> Result<f64> {
         let (input, samples) = match self.next.take() {
             Some(next) => next,
             None => self.load(how, step)?,

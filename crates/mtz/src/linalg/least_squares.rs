@@ -1,0 +1,289 @@
+//! Least squares over several tasks at once, and what it costs to let units of two tasks be one.
+//!
+//! A [`Problem`] holds Σ over tasks of s ‖xᵀw − y‖², in one of two forms. The normal form keeps A = Σ s x xᵀ and B = Σ s x yᵀ, whatever the
+//! number of samples. Where samples are fewer than unknowns, the dual form keeps the samples themselves: its systems are samples ×
+//! samples.
+
+use super::moments::Moments;
+use super::spd::{Factor, LARGEST_RIDGE, Solved, solve_towards};
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+
+/// Least squares for several units with the same inputs.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// Unknown weights of a unit.
+    size: usize,
+    units: usize,
+    form: Form,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    /// A: size × size, B: size × units.
+    Normal { a: Vec<f64>, b: Vec<f64> },
+    /// √s x: samples × size, √s y: samples × units.
+    Dual { x: Vec<f64>, y: Vec<f64> },
+}
+
+/// What a task's units should answer.
+#[derive(Clone, Copy, Debug)]
+pub enum Targets<'a> {
+    /// The recorded outputs, one for each unit of the problem.
+    Outputs(&'a [usize]),
+    /// What these weights answer: size × units.
+    Weights(&'a [f64]),
+}
+
+impl Problem {
+    /// Without any samples yet. `dual`: all moments that will be added keep their samples.
+    pub fn new(size: usize, units: usize, dual: bool) -> Self {
+        let form = if dual {
+            Form::Dual { x: Vec::new(), y: Vec::new() }
+        } else {
+            Form::Normal { a: vec![0.0; size * size], b: vec![0.0; size * units] }
+        };
+        Self { size, units, form }
+    }
+
+    /// Adds a task's samples with weight s = `scale`. `place[k]` is the unknown that belongs to the task's input k, if there is one; the weight
+    /// of an input without a place is zero.
+    pub fn add(&mut self, moments: &Moments, scale: f64, place: &[Option<usize>], targets: Targets) -> Result<()> {
+        let (size, units) = (self.size, self.units);
+        let placed: Vec<(usize, usize)> = place.iter().enumerate().filter_map(|(k, p)| p.map(|p| (k, p))).collect();
+        match (&mut self.form, moments.rows()) {
+            (Form::Normal { a, b }, None) => {
+                let mut own = vec![0.0; size * size];
+                for &(i, row) in &placed {
+                    for &(j, column) in &placed {
+                        own[row * size + column] = scale * moments.product(i, j);
+                    }
+                }
+                match targets {
+                    Targets::Outputs(outputs) => {
+                        let cross = moments.cross();
+                        for &(i, row) in &placed {
+                            for (b, &output) in b[row * units..].iter_mut().zip(outputs) {
+                                *b += scale * cross[i * moments.outputs() + output];
+                            }
+                        }
+                    }
+                    Targets::Weights(w) => {
+                        product(&own, w, size, size, units).iter().zip(b).for_each(|(new, b)| *b += new);
+                    }
+                }
+                own.iter().zip(a).for_each(|(own, a)| *a += own);
+            }
+            (Form::Dual { x, y }, Some((inputs, outputs))) => {
+                let (root, width) = (scale.sqrt(), moments.size() - 1);
+                let first = x.len();
+                for sample in inputs.chunks(width.max(1)) {
+                    let at = x.len();
+                    x.resize(at + size, 0.0);
+                    for &(k, column) in &placed {
+                        // Behind the inputs stands the constant 1 of the bias.
+                        x[at + column] = root * sample.get(k).map_or(1.0, |v| f64::from(*v));
+                    }
+                }
+                let samples = (x.len() - first) / size.max(1);
+                match targets {
+                    Targets::Outputs(chosen) => {
+                        for answers in outputs.chunks(moments.outputs().max(1)) {
+                            y.extend(chosen.iter().map(|&o| root * f64::from(answers[o])));
+                        }
+                    }
+                    Targets::Weights(w) => y.extend(product(&x[first..], w, samples, size, units)),
+                }
+            }
+            _ => return Err(Error::usage("samples in different forms cannot be added")),
+        }
+        Ok(())
+    }
+
+    /// The weights (size × units) with the smallest error: ridge regression towards `prior`, μ = `ridge` · mean(diag A).
+    pub fn solve(&self, prior: &[f64], ridge: f64) -> Result<Solved> {
+        match &self.form {
+            Form::Normal { a, b } => solve_towards(a, b, prior, self.size, self.units, ridge),
+            Form::Dual { x, y } => {
+                // W = W₀ + Xᵀ (X Xᵀ + μ I)⁻¹ (Y − X W₀)
+                let samples = self.samples();
+                let mut rest = product(x, prior, samples, self.size, self.units);
+                rest.iter_mut().zip(y).for_each(|(fit, y)| *fit = y - *fit);
+                let (factor, used) = self.dual_factor(ridge)?;
+                factor.solve(&mut rest, self.units);
+                let mut w = product(&transposed(x, samples, self.size), &rest, self.size, samples, self.units);
+                w.iter_mut().zip(prior).for_each(|(w, prior)| *w += prior);
+                Ok(Solved { x: w, ridge: used, raised: used > ridge })
+            }
+        }
+    }
+
+    /// The same where only some weights of each unit may differ from zero: `keep` is size × units. Units with the same support share
+    /// their factorization.
+    pub fn solve_on(&self, keep: &[bool], prior: &[f64], ridge: f64) -> Result<Solved> {
+        let (size, units) = (self.size, self.units);
+        let mut groups: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
+        for unit in 0..units {
+            let support = (0..size).filter(|k| keep[k * units + unit]).collect();
+            groups.entry(support).or_default().push(unit);
+        }
+        let mut all = Solved { x: vec![0.0; size * units], ridge, raised: false };
+        for (support, members) in &groups {
+            let choose = |from: &[f64], columns: usize, chosen: &[usize]| -> Vec<f64> {
+                support.iter().flat_map(|&k| chosen.iter().map(move |&c| from[k * columns + c])).collect()
+            };
+            let part = Self {
+                size: support.len(),
+                units: members.len(),
+                form: match &self.form {
+                    Form::Normal { a, b } => {
+                        Form::Normal { a: choose(a, size, support), b: choose(b, units, members) }
+                    }
+                    Form::Dual { x, y } => {
+                        let columns = |from: &[f64], width: usize, chosen: &[usize]| {
+                            from.chunks(width.max(1)).flat_map(|row| chosen.iter().map(|&c| row[c])).collect()
+                        };
+                        Form::Dual { x: columns(x, size, support), y: columns(y, units, members) }
+                    }
+                },
+            };
+            let solved = part.solve(&choose(prior, units, members), ridge)?;
+            for (row, &k) in support.iter().enumerate() {
+                for (column, &unit) in members.iter().enumerate() {
+                    all.x[k * units + unit] = solved.x[row * members.len() + column];
+                }
+            }
+            all.ridge = all.ridge.max(solved.ridge);
+            all.raised |= solved.raised;
+        }
+        Ok(all)
+    }
+
+    fn samples(&self) -> usize {
+        match &self.form {
+            Form::Normal { .. } => 0,
+            Form::Dual { x, .. } => x.len() / self.size.max(1),
+        }
+    }
+
+    /// Cholesky's factor of X Xᵀ + μ I, and the ridge that was needed.
+    fn dual_factor(&self, ridge: f64) -> Result<(Factor, f64)> {
+        let Form::Dual { x, .. } = &self.form else { return Err(Error::usage("the problem keeps no samples")) };
+        let samples = self.samples();
+        if x.iter().any(|x| !x.is_finite()) {
+            return Err(Error::data("the statistics of a layer are not finite"));
+        }
+        let system = product(x, &transposed(x, samples, self.size), samples, self.size, samples);
+        let mut now = ridge.max(1e-12);
+        while now <= LARGEST_RIDGE {
+            let mut system = system.clone();
+            let mu = now * self.mean_diagonal();
+            (0..samples).for_each(|i| system[i * samples + i] += mu);
+            if let Some(factor) = Factor::new(&system, samples) {
+                return Ok((factor, now));
+            }
+            now *= 10.0;
+        }
+        Err(Error::data("the statistics of a layer cannot be inverted").hint("use more --calibration samples"))
+    }
+
+    /// The mean of the diagonal of A, over inputs that are not dead.
+    fn mean_diagonal(&self) -> f64 {
+        let diagonal: Vec<f64> = match &self.form {
+            Form::Normal { a, .. } => (0..self.size).map(|i| a[i * self.size + i]).collect(),
+            Form::Dual { x, .. } => x.chunks(self.size.max(1)).fold(vec![0.0; self.size], |mut sum, row| {
+                sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x * x);
+                sum
+            }),
+        };
+        let live: Vec<f64> = diagonal.into_iter().filter(|d| *d > 0.0).collect();
+        live.iter().sum::<f64>() / live.len().max(1) as f64
+    }
+}
+
+/// d of all pairs, and whether the ridge had to be raised: what it costs task sets A and B together if unit i of A (row i of `a`) and
+/// unit j of B (row j of `b`) get the same weights, namely those that cost least.
+///
+/// * Normal form: `d(i, j) = ½ (aᵢ − bⱼ)ᵀ P (aᵢ − bⱼ)` with the parallel sum `P = A_A (A_A + A_B)⁻¹ A_B`.
+/// * Dual form, with μ I added to both matrices: `d(i, j) = ¼ μ ‖δ‖² + μ rᵀ (X Xᵀ + 2 μ I)⁻¹ r`, where X is X_A above X_B, δ = aᵢ − bⱼ, r = ½ X_A δ
+///   above −½ X_B δ. (Without μ, samples that are fewer than unknowns cost nothing.)
+///
+/// Both are squared distances after a linear map, so one matrix product gives the whole table.
+pub fn distances(before: &Problem, own: &Problem, a: &[f64], b: &[f64], ridge: f64) -> Result<(Vec<f64>, bool)> {
+    let size = own.size;
+    match (&before.form, &own.form) {
+        (Form::Normal { a: first, .. }, Form::Normal { a: second, .. }) => {
+            let sum: Vec<f64> = first.iter().zip(second).map(|(a, b)| a + b).collect();
+            let solved = solve_towards(&sum, second, &vec![0.0; second.len()], size, size, ridge.min(1e-9))?;
+            let p = product(first, &solved.x, size, size, size);
+            let (pa, pb) = (product(a, &p, rows(a, size), size, size), product(b, &p, rows(b, size), size, size));
+            Ok((table(&pa, &pb, a, b, size, 0.5), solved.raised))
+        }
+        (Form::Dual { x: first, .. }, Form::Dual { x: second, .. }) => {
+            let whole = Problem { form: Form::Dual { x: [first.as_slice(), second].concat(), y: vec![] }, ..*own };
+            let (factor, used) = whole.dual_factor(2.0 * ridge)?;
+            let mu = used / 2.0 * whole.mean_diagonal();
+            let (above, samples) = (before.samples(), whole.samples());
+            let features = |w: &[f64]| -> Vec<f64> {
+                let (Form::Dual { x, .. }, units) = (&whole.form, rows(w, size)) else { return Vec::new() };
+                let mut r = product(x, &transposed(w, units, size), samples, size, units);
+                r.iter_mut().enumerate().for_each(|(k, r)| *r *= if k < above * units { 0.5 } else { -0.5 });
+                factor.solve_lower(&mut r, units);
+                let r = transposed(&r, samples, units);
+                let both = w.chunks(size.max(1)).zip(r.chunks(samples.max(1)));
+                both.flat_map(|(w, r)| {
+                    w.iter().map(|w| 0.5 * mu.sqrt() * w).chain(r.iter().map(|r| mu.sqrt() * r)).collect::<Vec<_>>()
+                })
+                .collect()
+            };
+            let (fa, fb) = (features(a), features(b));
+            Ok((table(&fa, &fb, &fa, &fb, size + samples, 1.0), used > 2.0 * ridge))
+        }
+        _ => Err(Error::usage("samples in different forms cannot be compared")),
+    }
+}
+
+/// factor · (aᵢ − bⱼ)ᵀ P (aᵢ − bⱼ) for all i and j, from the rows a P and b P.
+fn table(pa: &[f64], pb: &[f64], a: &[f64], b: &[f64], size: usize, factor: f64) -> Vec<f64> {
+    let (count, own) = (rows(a, size), rows(b, size));
+    let norms = |p: &[f64], x: &[f64]| -> Vec<f64> {
+        let pairs = p.chunks(size.max(1)).zip(x.chunks(size.max(1)));
+        pairs.map(|(p, x)| p.iter().zip(x).map(|(p, x)| p * x).sum()).collect()
+    };
+    let (na, nb) = (norms(pa, a), norms(pb, b));
+    let mut d = product(pa, &transposed(b, own, size), count, size, own);
+    for (row, na) in d.chunks_mut(own.max(1)).zip(&na) {
+        row.iter_mut().zip(&nb).for_each(|(d, nb)| *d = (factor * (na + nb - 2.0 * *d)).max(0.0));
+    }
+    d
+}
+
+fn rows(a: &[f64], width: usize) -> usize {
+    a.len().checked_div(width).unwrap_or(0)
+}
+
+fn transposed(a: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+    let mut turned = vec![0.0; a.len()];
+    for i in 0..rows {
+        for j in 0..columns {
+            turned[j * rows + i] = a[i * columns + j];
+        }
+    }
+    turned
+}
+
+/// A B for row-major matrices n×k and k×m, in f64.
+fn product(a: &[f64], b: &[f64], n: usize, k: usize, m: usize) -> Vec<f64> {
+    let mut c = vec![0.0; n * m];
+    if n * k * m > 0 {
+        faer::linalg::matmul::matmul(
+            faer::MatMut::from_row_major_slice_mut(&mut c, n, m),
+            faer::Accum::Replace,
+            faer::MatRef::from_row_major_slice(a, n, k),
+            faer::MatRef::from_row_major_slice(b, k, m),
+            1.0,
+            faer::Par::rayon(0),
+        );
+    }
+    c
+}

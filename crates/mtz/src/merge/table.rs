@@ -1,0 +1,244 @@
+//! One layer of all tasks with its inputs in joint numbers, and the least-squares problems that can be put to it.
+
+use super::Merged;
+use crate::error::{Error, Result};
+use crate::linalg::{Moments, Problem, Targets, distances};
+use crate::plan::{Column, Joint};
+use crate::random;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A joint unit: for each task, which of its units that is.
+pub type Owners = Vec<Option<usize>>;
+
+/// A unit that only task t has.
+pub fn alone(tasks: usize, t: usize, unit: usize) -> Owners {
+    (0..tasks).map(|s| (s == t).then_some(unit)).collect()
+}
+
+/// One layer of all tasks.
+pub struct Table<'a> {
+    tasks: Vec<Task<'a>>,
+    /// Joint columns in all.
+    count: usize,
+    /// Whether samples are kept instead of sums.
+    dual: bool,
+}
+
+/// One layer of one task.
+struct Task<'a> {
+    /// The joint number of each column.
+    columns: Vec<usize>,
+    /// For each joint column, whether the task has it.
+    has: Vec<bool>,
+    moments: &'a Moments,
+    /// a_t / n_t.
+    scale: f64,
+    units: usize,
+    /// Units × joint columns: the weights it has now; zero where it has no such column.
+    weights: Vec<f64>,
+    /// Units × joint columns: which weights a sparse layer has. `None` if the layer is dense.
+    mask: Option<Vec<bool>>,
+}
+
+impl<'a> Table<'a> {
+    /// Gives columns their joint numbers and checks that the moments fit.
+    pub fn new(joint: &Joint, layer: usize, moments: &'a [Moments], weights: &[f64]) -> Result<Self> {
+        let mut numbers: BTreeMap<Column, usize> = BTreeMap::new();
+        let mut columns: Vec<Vec<usize>> = Vec::new();
+        for member in &joint.members {
+            let number = |column: &Column| {
+                let next = numbers.len();
+                *numbers.entry(*column).or_insert(next)
+            };
+            columns.push(member.columns(layer).iter().map(number).collect());
+        }
+        let count = numbers.len();
+        let mut tasks = Vec::new();
+        for ((member, columns), (moments, weight)) in joint.members.iter().zip(columns).zip(moments.iter().zip(weights)) {
+            let at = &member.layers[layer];
+            if moments.samples() == 0 || moments.size() != at.columns() + 1 || moments.outputs() != at.units {
+                return Err(Error::data(format!("there are no samples for {}", member.name)).at_node(&at.name));
+            }
+            let (mut has, mut table) = (vec![false; count], vec![0.0; at.units * count]);
+            columns.iter().for_each(|&column| has[column] = true);
+            for (row, table) in at.read(&member.graph).chunks(at.columns() + 1).zip(table.chunks_mut(count)) {
+                columns.iter().zip(row).for_each(|(&column, &x)| table[column] = f64::from(x));
+            }
+            let bias = at.bias.and(columns.last().copied());
+            let exists = |(i, x): (usize, &f64)| *x != 0.0 || bias == Some(i % count.max(1));
+            let mask = at.is_sparse(&member.graph).then(|| table.iter().enumerate().map(exists).collect());
+            let scale = weight / moments.samples() as f64;
+            tasks.push(Task { columns, has, moments, scale, units: at.units, weights: table, mask });
+        }
+        let dual = tasks.iter().all(|t| t.moments.rows().is_some());
+        Ok(Self { tasks, count, dual })
+    }
+
+    /// Least squares towards the original answers, for units with the same owners; their weights become the solution.
+    pub fn fit(&mut self, units: &[Owners], ridge: f64, report: &mut Merged) -> Result<()> {
+        let Some(first) = units.first() else { return Ok(()) };
+        let set: Vec<usize> = (0..self.tasks.len()).filter(|&t| first[t].is_some()).collect();
+        let used: BTreeSet<usize> = set.iter().flat_map(|&t| self.tasks[t].columns.iter().copied()).collect();
+        let used: Vec<usize> = used.into_iter().collect();
+        let place = self.places(&used);
+        let mut problem = Problem::new(used.len(), units.len(), self.dual);
+        for &t in &set {
+            let outputs: Vec<usize> = units.iter().filter_map(|owners| owners[t]).collect();
+            self.add(&mut problem, t, &place, Targets::Outputs(&outputs))?;
+        }
+        self.solve(&problem, &used, units, ridge, report)
+    }
+
+    /// The paper's f for the units that task t has just joined: weights from the columns that both sides have become one, all others stay.
+    pub fn merge_shared(&mut self, pool: &[Owners], t: usize, ridge: f64, report: &mut Merged) -> Result<()> {
+        let common = self.common(t);
+        let place = self.places(&common);
+        let joined = joined(pool, t);
+        let mut problem = Problem::new(common.len(), joined.len(), self.dual);
+        let by_column = |weight: &dyn Fn(&Owners, usize) -> f64| -> Vec<f64> {
+            common.iter().flat_map(|&column| joined.iter().map(move |owners| weight(owners, column))).collect()
+        };
+        let before = by_column(&|owners, column| self.pool_weight(&owners[..t], column));
+        let own = by_column(&|owners, column| self.pool_weight(&alone(t + 1, t, owners[t].unwrap_or(0)), column));
+        for s in 0..t {
+            self.add(&mut problem, s, &place, Targets::Weights(&before))?;
+        }
+        self.add(&mut problem, t, &place, Targets::Weights(&own))?;
+        self.solve(&problem, &common, &joined, ridge, report)
+    }
+
+    /// The paper's baseline: units that task t has just joined take the weights of one of the two sides, at random.
+    pub fn choose_one(&mut self, pool: &[Owners], t: usize, seed: u64) {
+        let common = self.common(t);
+        for (u, owners) in joined(pool, t).iter().enumerate() {
+            let own = random::uniform(seed, u as u64) < 0.5;
+            for &column in &common {
+                let side = if own { &alone(t + 1, t, owners[t].unwrap_or(0)) } else { &owners[..t] };
+                let weight = self.pool_weight(side, column);
+                self.set(owners, column, weight);
+            }
+        }
+    }
+
+    /// d between the pool (rows) and the units of task t (columns), and whether the ridge had to be raised.
+    pub fn distances(&self, pool: &[Owners], t: usize, ridge: f64) -> Result<(Vec<f64>, bool)> {
+        let common = self.common(t);
+        let place = self.places(&common);
+        let (mut before, mut own) =
+            (Problem::new(common.len(), 0, self.dual), Problem::new(common.len(), 0, self.dual));
+        for s in 0..t {
+            self.add(&mut before, s, &place, Targets::Outputs(&[]))?;
+        }
+        self.add(&mut own, t, &place, Targets::Outputs(&[]))?;
+        let rows = |units: &[Owners]| -> Vec<f64> {
+            units.iter().flat_map(|u| common.iter().map(move |&column| self.pool_weight(u, column))).collect()
+        };
+        let units: Vec<Owners> = (0..self.tasks[t].units).map(|j| alone(t + 1, t, j)).collect();
+        distances(&before, &own, &rows(pool), &rows(&units), ridge)
+    }
+
+    /// A task's weights as [`crate::plan::Layer::write`] takes them.
+    pub fn rows(&self, t: usize, bias: bool) -> Vec<f32> {
+        let task = &self.tasks[t];
+        let rows = task.weights.chunks(self.count.max(1)).flat_map(|row| {
+            task.columns.iter().map(|&column| row[column] as f32).chain((!bias).then_some(0.0))
+        });
+        rows.collect()
+    }
+
+    /// Solves for the weights of `units` from `columns` and takes them over. In a sparse layer each unit keeps the connections of that
+    /// owner who has most (the paper's rule), and the others stay zero.
+    fn solve(
+        &mut self,
+        problem: &Problem,
+        columns: &[usize],
+        units: &[Owners],
+        ridge: f64,
+        report: &mut Merged,
+    ) -> Result<()> {
+        let weights = |column: &usize| units.iter().map(|owners| self.pool_weight(owners, *column)).collect::<Vec<_>>();
+        let prior: Vec<f64> = columns.iter().flat_map(weights).collect();
+        let solved = match self.supports(columns, units) {
+            None => problem.solve(&prior, ridge)?,
+            Some(keep) => problem.solve_on(&keep, &prior, ridge)?,
+        };
+        report.note(solved.ridge, solved.raised);
+        for (&column, row) in columns.iter().zip(solved.x.chunks(units.len().max(1))) {
+            units.iter().zip(row).for_each(|(owners, &x)| self.set(owners, column, x));
+        }
+        Ok(())
+    }
+
+    /// Columns × units: which weights a shared unit may have. `None` if an owner is dense.
+    fn supports(&self, columns: &[usize], units: &[Owners]) -> Option<Vec<bool>> {
+        let owned = |owners: &Owners| owners.iter().enumerate().filter_map(|(t, u)| u.map(|u| (t, u))).collect::<Vec<_>>();
+        let mut keep = vec![false; columns.len() * units.len()];
+        for (k, owners) in units.iter().enumerate() {
+            let masks: Option<Vec<(usize, &[bool])>> = owned(owners)
+                .into_iter()
+                .map(|(t, u)| Some((t, &self.tasks[t].mask.as_ref()?[u * self.count..][..self.count])))
+                .collect();
+            let masks = masks?;
+            // Columns that all owners have are decided together, others by those who have them.
+            let common = |column: usize| masks.iter().all(|(t, _)| self.tasks[*t].has[column]);
+            let ones = |mask: &[bool]| columns.iter().filter(|&&c| common(c) && mask[c]).count();
+            let most = masks.iter().rev().max_by_key(|(_, mask)| ones(mask))?;
+            for (i, &column) in columns.iter().enumerate() {
+                keep[i * units.len() + k] = if common(column) {
+                    most.1[column]
+                } else {
+                    masks.iter().any(|(t, mask)| self.tasks[*t].has[column] && mask[column])
+                };
+            }
+        }
+        Some(keep)
+    }
+
+    fn add(&self, problem: &mut Problem, t: usize, place: &[Option<usize>], targets: Targets) -> Result<()> {
+        let task = &self.tasks[t];
+        let place: Vec<Option<usize>> = task.columns.iter().map(|&column| place[column]).collect();
+        problem.add(task.moments, task.scale, &place, targets)
+    }
+
+    fn set(&mut self, owners: &Owners, column: usize, weight: f64) {
+        for (t, unit) in owners.iter().enumerate() {
+            if let Some(unit) = unit
+                && self.tasks[t].has[column]
+            {
+                self.tasks[t].weights[unit * self.count + column] = weight;
+            }
+        }
+    }
+
+    /// A unit's weight: the mean of its owners'.
+    fn pool_weight(&self, owners: &[Option<usize>], column: usize) -> f64 {
+        let (mut sum, mut count) = (0.0, 0.0);
+        for (task, unit) in self.tasks.iter().zip(owners) {
+            if let Some(unit) = unit
+                && task.has[column]
+            {
+                sum += task.weights[unit * self.count + column];
+                count += 1.0;
+            }
+        }
+        if count > 0.0 { sum / count } else { 0.0 }
+    }
+
+    /// The columns that both task t and a task before it have.
+    fn common(&self, t: usize) -> Vec<usize> {
+        (0..self.count).filter(|&c| self.tasks[t].has[c] && self.tasks[..t].iter().any(|s| s.has[c])).collect()
+    }
+
+    /// Where each joint column stands among the chosen ones.
+    fn places(&self, chosen: &[usize]) -> Vec<Option<usize>> {
+        let mut place = vec![None; self.count];
+        chosen.iter().enumerate().for_each(|(i, &column)| place[column] = Some(i));
+        place
+    }
+}
+
+/// The units that task t shares with a task before it, without the tasks behind it.
+fn joined(pool: &[Owners], t: usize) -> Vec<Owners> {
+    let joined = pool.iter().filter(|o| o[t].is_some() && o[..t].iter().any(Option::is_some));
+    joined.map(|o| o[..=t].to_vec()).collect()
+}
