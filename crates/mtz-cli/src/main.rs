@@ -2,10 +2,12 @@
 //! ran but a check failed, 2: error.
 
 mod args;
+mod bundled;
 mod demo;
 mod eval;
 mod extract;
 mod inspect;
+mod reproduce;
 mod samples;
 mod show;
 mod tasks;
@@ -43,5 +45,6 @@ fn run(cli: &Cli) -> mtz::error::Result<ExitCode> {
         Command::Zip(args) => zip::run(args, &cli.common),
         Command::Extract(args) => extract::run(args, &cli.common),
         Command::Demo(args) => demo::run(args, &cli.common),
+        Command::Reproduce(args) => reproduce::run(args, &cli.common),
     })
 }

@@ -92,6 +92,16 @@ pub fn check_output(path: &Path, force: bool) -> Result<(), Error> {
     std::fs::remove_file(&probe).map_err(|e| Error::io(&probe, &e))
 }
 
+/// Writes a text file so that a reader never sees half of it.
+pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
+    let temporary = path.with_extension(format!("tmp{}", std::process::id()));
+    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
+    written.map_err(|e| {
+        let _ = std::fs::remove_file(&temporary);
+        Error::io(path, &e)
+    })
+}
+
 /// Lines of cells as a table: the first column to the left, the others to the right. Long first cells lose their middle.
 pub fn table(rows: &[Vec<String>]) -> String {
     const FIRST: usize = 34;

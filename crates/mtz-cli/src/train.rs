@@ -4,7 +4,7 @@ use crate::args::{Common, Train};
 use crate::samples::{self, Prepared};
 use crate::show;
 use mtz::architecture::{self, Task};
-use mtz::data::{Labels, Part};
+use mtz::data::{Dataset, Labels, Normalisation, Part};
 use mtz::error::{Error, Result};
 use mtz::evaluate::{Options, evaluate};
 use mtz::graph::Graph;
@@ -40,10 +40,7 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
         batch_size: args.batch_size.map_or(usual.rule.batch_size, |n| n.get()),
         rate: args.lr.unwrap_or(usual.rule.rate),
         weight_decay: args.weight_decay.unwrap_or(usual.rule.weight_decay),
-        augmentation: Augmentation {
-            shift: args.shift.unwrap_or(usual.rule.augmentation.shift),
-            flip: args.flip,
-        },
+        augmentation: Augmentation { shift: args.shift.unwrap_or(usual.rule.augmentation.shift), flip: args.flip },
         seed: common.seed,
         ..usual.rule
     };
@@ -113,24 +110,34 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
 /// A network with random weights that fits the data, normalising it as `--mean` and `--std` say or as the data is.
 fn from_scratch(args: &Train, architecture: &str, name: &str, seed: u64) -> Result<(Graph, Prepared)> {
     let dataset = samples::dataset(&args.data, name, args.image_shape()?, Part::Train)?;
+    let normalisation = samples::normalisation(&args.data, name)?;
+    let graph = build_for(&dataset, architecture, args.width, &normalisation, seed)?;
+    // Mean and deviation are inside the network now.
+    let outside = Normalisation { mean: vec![], std: vec![], ..normalisation };
+    let feed = mtz::data::Feed::new(dataset, &graph, outside)?;
+    Ok((graph, Prepared { feed, part: "train" }))
+}
+
+/// A network with random weights for a dataset. Where no mean and deviation are given, they are the data's.
+pub fn build_for(
+    dataset: &Dataset,
+    architecture: &str,
+    width: f64,
+    normalisation: &Normalisation,
+    seed: u64,
+) -> Result<Graph> {
     let labels = dataset.labels.as_ref().ok_or_else(|| Error::data("training needs labels"))?;
     let outputs = match labels {
         Labels::Classes(classes) => classes.iter().max().map_or(0, |&c| c as usize + 1).max(2),
         Labels::Attributes { count, .. } => *count,
     };
-    let input = dataset.samples.shape().to_vec();
-    let normalisation = samples::normalisation(&args.data, name)?;
     let (mean, std) = if normalisation.mean.is_empty() && normalisation.std.is_empty() {
-        samples::statistics(&dataset, &normalisation)?
+        samples::statistics(dataset, normalisation)?
     } else {
         (normalisation.mean.clone(), normalisation.std.clone())
     };
-    let task = Task { input, outputs, mean, std };
-    let graph = architecture::build(architecture, &task, args.width, seed)?;
-    // Mean and deviation are inside the network now.
-    let outside = mtz::data::Normalisation { mean: vec![], std: vec![], ..normalisation };
-    let feed = mtz::data::Feed::new(dataset, &graph, outside)?;
-    Ok((graph, Prepared { feed, part: "train" }))
+    let task = Task { input: dataset.samples.shape().to_vec(), outputs, mean, std };
+    architecture::build(architecture, &task, width, seed)
 }
 
 /// What can be trained.

@@ -74,6 +74,7 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
             None => usual.matching,
         },
         calibration: args.calibration.map_or(usual.calibration, |n| n.get()),
+        shift: args.shift.unwrap_or(usual.shift),
         retrain: args.retrain.unwrap_or(usual.retrain),
         aim,
         rate: args.lr.unwrap_or(usual.rate),

@@ -61,3 +61,5 @@ pub mod assemble;
 pub mod pipeline;
 
 pub mod inspect;
+
+pub mod chart;

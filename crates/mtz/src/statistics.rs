@@ -4,10 +4,12 @@ use crate::data::Feed;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::linalg::Moments;
+use crate::op::Conv;
 use crate::plan::Layer;
 use crate::random;
 use crate::run::Runner;
 use crate::tensor::Tensor;
+use crate::train::Augmentation;
 use rayon::prelude::*;
 
 /// Samples for statistics, and how to go through them.
@@ -23,6 +25,8 @@ pub struct Calibration<'a> {
     pub seed: u64,
     /// Keep the samples themselves: less work where they are fewer than the layer's inputs ([`positions`]).
     pub keep: bool,
+    /// Images are shifted by up to so many pixels.
+    pub shift: usize,
 }
 
 /// Positions of a convolution that are looked at, for each input of the layer: more say nothing new.
@@ -44,22 +48,30 @@ fn per_image(layer: &Layer, images: usize) -> usize {
 }
 
 /// Σ x xᵀ and Σ x yᵀ of one layer: x is its input in `merged`, y its output (the pre-activation) in `original`, which has the same
-/// structure. Of a convolution every output position is a sample; where there are many, some are chosen at random.
-pub fn moments(merged: &Graph, original: &Graph, layer: &Layer, from: &Calibration) -> Result<Moments> {
-    let (inputs, outputs) = (merged.up_to(&[layer.input])?, original.up_to(&[layer.output])?);
-    let (mut input_runner, mut output_runner) = (Runner::new(&inputs), Runner::new(&outputs));
+/// structure. Without an original there is no y: right where the layer's own weights say what it answers. Of a convolution every output
+/// position is a sample; where there are many, some are chosen at random.
+pub fn moments(merged: &Graph, original: Option<&Graph>, layer: &Layer, from: &Calibration) -> Result<Moments> {
+    let inputs = merged.up_to(&[layer.input])?;
+    let outputs = original.map(|original| original.up_to(&[layer.output])).transpose()?;
+    let (mut input_runner, mut output_runner) = (Runner::new(&inputs), outputs.as_ref().map(Runner::new));
+    let units = if original.is_some() { layer.units } else { 0 };
     let new = if from.keep { Moments::of_rows } else { Moments::new };
-    let mut moments = new(layer.columns(), layer.units);
+    let mut moments = new(layer.columns(), units);
     let wanted = per_image(layer, from.samples.len());
+    let places: Vec<usize> = merged[layer.output].shape.at(1).into_iter().skip(2).collect();
     for (i, batch) in from.samples.chunks(from.batch_size.max(1)).enumerate() {
-        let x = [from.feed.batch(batch)?];
-        let (a, b) = (input_runner.run(&x)?, output_runner.run(&x)?);
-        let (Some(a), Some(b)) = (a.first(), b.first()) else { return Err(Error::model("a layer has no output")) };
+        let seed = random::bits(from.seed, i as u64);
+        let shift = Augmentation { shift: from.shift, flip: false };
+        let x = [shift.apply(from.feed.batch(batch)?, seed)];
+        let mut seen = input_runner.run(&x)?;
+        let mut answers = output_runner.as_mut().map(|r| r.run(&x)).transpose()?.unwrap_or_default();
+        let (Some(seen), answers) = (seen.pop(), answers.pop()) else {
+            return Err(Error::model("a layer has no input"));
+        };
         match &layer.conv {
-            None => moments.add(a.data(), b.data())?,
-            Some(_) => {
-                let seed = random::bits(from.seed, i as u64);
-                let (rows, answers) = patches(layer, a, b, wanted, seed);
+            None => moments.add(seen.data(), answers.as_ref().map_or(&[], |y| y.data()))?,
+            Some(conv) => {
+                let (rows, answers) = patches(conv, layer, &seen, answers.as_ref(), &places, wanted, !seed);
                 moments.add(&rows, &answers)?;
             }
         }
@@ -68,32 +80,46 @@ pub fn moments(merged: &Graph, original: &Graph, layer: &Layer, from: &Calibrati
 }
 
 /// Some positions of every image: what the kernel sees there, and the outputs.
-fn patches(layer: &Layer, x: &Tensor, y: &Tensor, wanted: usize, seed: u64) -> (Vec<f32>, Vec<f32>) {
-    let Some(conv) = &layer.conv else { return (Vec::new(), Vec::new()) };
+fn patches(
+    conv: &Conv,
+    layer: &Layer,
+    x: &Tensor,
+    y: Option<&Tensor>,
+    places: &[usize],
+    wanted: usize,
+    seed: u64,
+) -> (Vec<f32>, Vec<f32>) {
     let spatial = |shape: &[usize]| match shape {
-        [_, _, h, w] => (*h, *w),
-        [_, _, w] => (1, *w),
+        [h, w] => (*h, *w),
+        [w] => (1, *w),
         _ => (1, 1),
     };
-    let ((height, width), (out_height, out_width)) = (spatial(x.shape()), spatial(y.shape()));
+    let ((height, width), (out_height, out_width)) = (spatial(&x.shape()[2..]), spatial(places));
     let [rows, columns] = conv.two_windows();
-    let (images, channels, units) = (x.shape()[0], x.shape()[1], layer.units);
+    let (images, channels) = (x.shape()[0], x.shape()[1]);
+    let units = if y.is_some() { layer.units } else { 0 };
     let places = out_height * out_width;
     let count = wanted.min(places);
     let (size, columns_total) = (layer.taps, layer.columns());
     let mut seen = vec![0.0; images * count * columns_total];
     let mut answers = vec![0.0; images * count * units];
-    let work = seen.par_chunks_mut((count * columns_total).max(1)).zip(answers.par_chunks_mut((count * units).max(1)));
-    work.enumerate().for_each(|(n, (seen, answers))| {
-        let chosen: Vec<usize> = if count == places {
-            (0..places).collect()
-        } else {
-            random::permutation(random::bits(seed, n as u64), places).into_iter().take(count).collect()
-        };
+    let chosen = |n: usize| -> Vec<usize> {
+        if count == places {
+            return (0..places).collect();
+        }
+        random::permutation(random::bits(seed, n as u64), places).into_iter().take(count).collect()
+    };
+    if let Some(y) = y {
+        answers.par_chunks_mut((count * units).max(1)).enumerate().for_each(|(n, answers)| {
+            let y = &y.data()[n * units * places..][..units * places];
+            for (place, answers) in chosen(n).iter().zip(answers.chunks_mut(units)) {
+                answers.iter_mut().enumerate().for_each(|(m, answer)| *answer = y[m * places + place]);
+            }
+        });
+    }
+    seen.par_chunks_mut((count * columns_total).max(1)).enumerate().for_each(|(n, seen)| {
         let x = &x.data()[n * channels * height * width..][..channels * height * width];
-        let y = &y.data()[n * units * places..][..units * places];
-        for ((place, seen), answers) in chosen.iter().zip(seen.chunks_mut(columns_total)).zip(answers.chunks_mut(units))
-        {
+        for (place, seen) in chosen(n).iter().zip(seen.chunks_mut(columns_total)) {
             let (top, left) = (place / out_width * rows.stride, place % out_width * columns.stride);
             for (k, seen) in seen.iter_mut().enumerate() {
                 let (channel, tap) = (k / size, k % size);
@@ -104,7 +130,6 @@ fn patches(layer: &Layer, x: &Tensor, y: &Tensor, wanted: usize, seed: u64) -> (
                     _ => 0.0,
                 };
             }
-            answers.iter_mut().enumerate().for_each(|(m, answer)| *answer = y[m * places + place]);
         }
     });
     (seen, answers)

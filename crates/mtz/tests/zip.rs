@@ -6,7 +6,7 @@ use mtz::assemble;
 use mtz::data::{self, Feed, Normalisation, OpenOptions, Part};
 use mtz::graph::Graph;
 use mtz::merge::{Matching, Recipe, Share};
-use mtz::pipeline::{Aim, Plan, Task, Zipped, zip};
+use mtz::pipeline::{Plan, Task, Zipped, zip};
 use mtz::plan::{Joint, permute_hidden};
 use mtz::run::Runner;
 use std::ops::ControlFlow;
@@ -29,17 +29,13 @@ fn digits(graph: &Graph, part: Part) -> Feed {
 fn plan(share: Share, recipe: Recipe) -> Plan {
     Plan {
         share,
-        share_of: vec![],
-        recipe,
         matching: Matching::Optimal,
         ridge: if recipe == Recipe::Best { 1e-3 } else { 1e-9 },
         calibration: 1000,
+        shift: 0,
         retrain: 0,
-        aim: Aim::Distill,
-        rate: 1e-3,
         batch_size: 32,
-        seed: 0,
-        memory: 1 << 32,
+        ..Plan::new(recipe)
     }
 }
 

@@ -136,9 +136,7 @@ impl Problem {
                 size: support.len(),
                 units: members.len(),
                 form: match &self.form {
-                    Form::Normal { a, b } => {
-                        Form::Normal { a: choose(a, size, support), b: choose(b, units, members) }
-                    }
+                    Form::Normal { a, b } => Form::Normal { a: choose(a, size, support), b: choose(b, units, members) },
                     Form::Dual { x, y } => {
                         let columns = |from: &[f64], width: usize, chosen: &[usize]| {
                             from.chunks(width.max(1)).flat_map(|row| chosen.iter().map(|&c| row[c])).collect()

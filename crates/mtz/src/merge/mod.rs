@@ -104,7 +104,8 @@ pub fn merge_layer(
     if options.recipe == Recipe::Best {
         // Where nothing before this layer is shared, a task sees what it always saw, and its weights are right as they are.
         for t in (0..tasks).filter(|&t| joint.has_changed(t, layer)) {
-            let all: Vec<Owners> = (0..joint.members[t].layers[layer].units).map(|u| table::alone(tasks, t, u)).collect();
+            let all: Vec<Owners> =
+                (0..joint.members[t].layers[layer].units).map(|u| table::alone(tasks, t, u)).collect();
             table.fit(&all, options.ridge, &mut report)?;
         }
     }

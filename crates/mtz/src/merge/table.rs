@@ -54,9 +54,11 @@ impl<'a> Table<'a> {
         }
         let count = numbers.len();
         let mut tasks = Vec::new();
-        for ((member, columns), (moments, weight)) in joint.members.iter().zip(columns).zip(moments.iter().zip(weights)) {
+        for ((member, columns), (moments, weight)) in joint.members.iter().zip(columns).zip(moments.iter().zip(weights))
+        {
             let at = &member.layers[layer];
-            if moments.samples() == 0 || moments.size() != at.columns() + 1 || moments.outputs() != at.units {
+            let answers = moments.outputs() == 0 || moments.outputs() == at.units;
+            if moments.samples() == 0 || moments.size() != at.columns() + 1 || !answers {
                 return Err(Error::data(format!("there are no samples for {}", member.name)).at_node(&at.name));
             }
             let (mut has, mut table) = (vec![false; count], vec![0.0; at.units * count]);
@@ -83,8 +85,15 @@ impl<'a> Table<'a> {
         let place = self.places(&used);
         let mut problem = Problem::new(used.len(), units.len(), self.dual);
         for &t in &set {
-            let outputs: Vec<usize> = units.iter().filter_map(|owners| owners[t]).collect();
-            self.add(&mut problem, t, &place, Targets::Outputs(&outputs))?;
+            let own: Vec<usize> = units.iter().filter_map(|owners| owners[t]).collect();
+            if self.tasks[t].moments.outputs() > 0 {
+                self.add(&mut problem, t, &place, Targets::Outputs(&own))?;
+            } else {
+                let (weights, count) = (&self.tasks[t].weights, self.count);
+                let weights: Vec<f64> =
+                    used.iter().flat_map(|&c| own.iter().map(move |unit| weights[unit * count + c])).collect();
+                self.add(&mut problem, t, &place, Targets::Weights(&weights))?;
+            }
         }
         self.solve(&problem, &used, units, ridge, report)
     }
@@ -140,9 +149,10 @@ impl<'a> Table<'a> {
     /// A task's weights as [`crate::plan::Layer::write`] takes them.
     pub fn rows(&self, t: usize, bias: bool) -> Vec<f32> {
         let task = &self.tasks[t];
-        let rows = task.weights.chunks(self.count.max(1)).flat_map(|row| {
-            task.columns.iter().map(|&column| row[column] as f32).chain((!bias).then_some(0.0))
-        });
+        let rows = task
+            .weights
+            .chunks(self.count.max(1))
+            .flat_map(|row| task.columns.iter().map(|&column| row[column] as f32).chain((!bias).then_some(0.0)));
         rows.collect()
     }
 
@@ -171,7 +181,8 @@ impl<'a> Table<'a> {
 
     /// Columns × units: which weights a shared unit may have. `None` if an owner is dense.
     fn supports(&self, columns: &[usize], units: &[Owners]) -> Option<Vec<bool>> {
-        let owned = |owners: &Owners| owners.iter().enumerate().filter_map(|(t, u)| u.map(|u| (t, u))).collect::<Vec<_>>();
+        let owned =
+            |owners: &Owners| owners.iter().enumerate().filter_map(|(t, u)| u.map(|u| (t, u))).collect::<Vec<_>>();
         let mut keep = vec![false; columns.len() * units.len()];
         for (k, owners) in units.iter().enumerate() {
             let masks: Option<Vec<(usize, &[bool])>> = owned(owners)

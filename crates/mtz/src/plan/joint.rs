@@ -116,20 +116,24 @@ impl Joint {
     }
 
     /// Numbers the joint model stores: each shared one once. And those used by more than one task.
+    ///
+    /// A weight exists where the owners of its unit and of its source have a task in common, so counting owner sets is enough.
     pub fn parameters(&self) -> (usize, usize) {
         let (mut all, mut shared) = (0, 0);
         for layer in 0..self.depth() {
-            let mut uses: BTreeMap<(usize, Column), usize> = BTreeMap::new();
-            for member in &self.members {
-                let columns = member.columns(layer);
-                for &unit in &member.units[layer] {
-                    for &column in &columns {
-                        *uses.entry((unit, column)).or_default() += 1;
-                    }
+            let mut sources: BTreeMap<Column, BTreeSet<usize>> = BTreeMap::new();
+            for (t, member) in self.members.iter().enumerate() {
+                for column in member.columns(layer) {
+                    sources.entry(column).or_default().insert(t);
                 }
             }
-            all += uses.len();
-            shared += uses.values().filter(|&&n| n > 1).count();
+            for (units, unit_owners) in sizes(self.owners(layer).into_values()) {
+                for (columns, column_owners) in &sizes(sources.values().cloned()) {
+                    let common = unit_owners.intersection(column_owners).count();
+                    all += if common > 0 { units * columns } else { 0 };
+                    shared += if common > 1 { units * columns } else { 0 };
+                }
+            }
         }
         let own: usize = self.members.iter().map(Member::other_parameters).sum();
         (all + own, shared)
@@ -184,6 +188,13 @@ impl Joint {
         }
         Ok((parameters, bindings))
     }
+}
+
+/// How often each set occurs.
+fn sizes(sets: impl Iterator<Item = BTreeSet<usize>>) -> Vec<(usize, BTreeSet<usize>)> {
+    let mut counts: BTreeMap<BTreeSet<usize>, usize> = BTreeMap::new();
+    sets.for_each(|set| *counts.entry(set).or_default() += 1);
+    counts.into_iter().map(|(set, n)| (n, set)).collect()
 }
 
 fn small(index: usize) -> Result<u32> {

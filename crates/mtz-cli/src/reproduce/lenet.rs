@@ -1,0 +1,182 @@
+//! Table 1 of the paper: two LeNets for the same task, all hidden units shared.
+
+use super::{Figure, Outcome, Workshop, beside, mean};
+use crate::show;
+use mtz::chart::{Chart, Series};
+use mtz::error::Result;
+use mtz::merge::{Matching, Recipe};
+use mtz::pipeline::{Plan, Task, errors, retrain};
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+
+/// A row of Table 1.
+struct Row {
+    architecture: &'static str,
+    pairs: usize,
+    /// The paper's errors before, after and the number of iterations.
+    paper: ([f64; 2], f64, usize),
+    /// The paper's increase after the first layer and after all, without retraining.
+    paper_zipped: Option<(f64, f64)>,
+    /// Numbers of iterations that are tried.
+    budgets: &'static [usize],
+}
+
+const ROWS: [Row; 2] = [
+    Row {
+        architecture: "lenet-300-100",
+        pairs: 5,
+        paper: ([1.57, 1.60], 1.64, 550),
+        paper_zipped: Some((0.95, 1.50)),
+        budgets: &[50, 100, 200, 300, 400, 550],
+    },
+    Row {
+        architecture: "lenet-5",
+        pairs: 3,
+        paper: ([0.89, 0.95], 0.93, 600),
+        paper_zipped: None,
+        budgets: &[50, 100, 200, 300, 400, 600],
+    },
+];
+
+/// Mean errors over both tasks, of one pair.
+struct Pair {
+    before: f64,
+    random: (f64, f64),
+    paper: (f64, f64),
+    paper_retrained: f64,
+    best: f64,
+    retrained: Vec<f64>,
+}
+
+pub fn run(workshop: &Workshop) -> Result<Outcome> {
+    let (mut text, mut json, mut series) = (Vec::new(), serde_json::Map::new(), Vec::new());
+    for row in &ROWS {
+        let pairs: Vec<Pair> =
+            (0..workshop.pairs(row.pairs)).map(|i| measure(workshop, row, i)).collect::<Result<_>>()?;
+        text.push(describe(row, &pairs));
+        json.insert(row.architecture.to_owned(), to_json(row, &pairs));
+        let zero = increase(&pairs, |p| p.best).point(0.0);
+        let rest = row.budgets.iter().enumerate().map(|(i, &n)| increase(&pairs, |p| p.retrained[i]).point(n as f64));
+        series.push(Series { name: row.architecture.to_owned(), points: std::iter::once(zero).chain(rest).collect() });
+    }
+    let chart = Chart {
+        title: "Two LeNets in one, all hidden units shared".into(),
+        x_label: "iterations of retraining, without labels".into(),
+        y_label: "increase of the error, points".into(),
+        mark: Some((0.0, "the separate networks".into())),
+        series,
+        ..Chart::default()
+    };
+    Ok(Outcome { text: text.join("\n\n"), json: Value::Object(json), charts: vec![("", chart)] })
+}
+
+fn measure(workshop: &Workshop, row: &Row, index: usize) -> Result<Pair> {
+    let number = 2 * index as u64 + 1;
+    let network = |n| workshop.network(row.architecture, "mnist", n);
+    let (a, b) = (network(number)?, network(number + 1)?);
+    let bench = workshop.bench("mnist", &a)?;
+    let tasks = ["a", "b"].map(|name| Task::whole(name, &bench.train, &bench.test));
+    let start = || beside(&[("a", &a), ("b", &b)]);
+    let what = format!("{} pair {}", row.architecture, index + 1);
+    let once = |plan: &Plan| workshop.zip(start()?, &tasks, plan, &what);
+    let seed = workshop.common.seed.wrapping_add(index as u64);
+    let without = |recipe| Plan { retrain: 0, seed, ..Plan::new(recipe) };
+    let first_and_last = |zipped: &mtz::pipeline::Zipped| {
+        let of = |layer: Option<&mtz::pipeline::LayerReport>| layer.map_or(f64::NAN, |l| mean(&l.error_after));
+        (of(zipped.layers.first()), of(zipped.layers.last()))
+    };
+    let random = once(&Plan { matching: Matching::Random, ..without(Recipe::Paper) })?;
+    let paper = once(&without(Recipe::Paper))?;
+    let hidden = paper.layers.len().max(1);
+    let paper_retrained = once(&Plan { retrain: row.paper.2 / hidden, ..without(Recipe::Paper) })?;
+    let plan = without(Recipe::Best);
+    let best = once(&plan)?;
+    let mut retrained = Vec::new();
+    for &iterations in row.budgets {
+        let mut joint = best.joint.clone();
+        let originals = [a.clone(), b.clone()];
+        retrain(&mut joint, &tasks, &originals, &[0.5, 0.5], &plan, iterations, |_| ControlFlow::Continue(()))?;
+        let graphs: Vec<_> = joint.members.iter().map(|m| &m.graph).collect();
+        retrained.push(mean(&errors(&graphs, &tasks, &plan)?));
+    }
+    Ok(Pair {
+        before: mean(&best.error_before),
+        random: first_and_last(&random),
+        paper: first_and_last(&paper),
+        paper_retrained: first_and_last(&paper_retrained).1,
+        best: first_and_last(&best).1,
+        retrained,
+    })
+}
+
+fn figure(pairs: &[Pair], value: impl Fn(&Pair) -> f64) -> Figure {
+    Figure::of(&pairs.iter().map(value).collect::<Vec<_>>())
+}
+
+fn increase(pairs: &[Pair], value: impl Fn(&Pair) -> f64) -> Figure {
+    figure(pairs, |p| value(p) - p.before)
+}
+
+/// The smallest number of iterations after which, on average, nothing is lost.
+fn recovered(row: &Row, pairs: &[Pair]) -> Option<usize> {
+    let lossless = |i: usize| increase(pairs, |p| p.retrained[i]).mean <= 1e-9;
+    row.budgets.iter().enumerate().find(|(i, _)| lossless(*i)).map(|(_, &n)| n)
+}
+
+fn describe(row: &Row, pairs: &[Pair]) -> String {
+    let mut rows = vec![
+        ["all hidden units shared", "error %", "increase", "paper"].map(str::to_owned).to_vec(),
+        vec![
+            "separate networks".into(),
+            figure(pairs, |p| p.before).show(false),
+            String::new(),
+            row.paper.0.map(|e| format!("{e:.2}")).join(" and "),
+        ],
+    ];
+    let mut line = |name: &str, value: &dyn Fn(&Pair) -> f64, paper: String| {
+        rows.push(vec![name.to_owned(), figure(pairs, value).show(false), increase(pairs, value).show(true), paper]);
+    };
+    let published = |x: Option<f64>| x.map_or(String::new(), |x| format!("{x:+.2}"));
+    line("random sharing, first layer", &|p| p.random.0, row.paper_zipped.map_or("", |_| "error 33.47").into());
+    line("random sharing, all layers", &|p| p.random.1, String::new());
+    line("paper's recipe, first layer", &|p| p.paper.0, published(row.paper_zipped.map(|p| p.0)));
+    line("paper's recipe, all layers", &|p| p.paper.1, published(row.paper_zipped.map(|p| p.1)));
+    line("best recipe, all layers", &|p| p.best, String::new());
+    let before = (row.paper.0[0] + row.paper.0[1]) / 2.0;
+    let after = format!("{:.2}, {:+.3}", row.paper.1, row.paper.1 - before);
+    line(&format!("paper's recipe, {} iterations", row.paper.2), &|p| p.paper_retrained, after.clone());
+    for (i, &n) in row.budgets.iter().enumerate() {
+        let paper = if n == row.paper.2 { after.clone() } else { String::new() };
+        line(&format!("best recipe, {n} iterations"), &|p| p.retrained[i], paper);
+    }
+    let end = match recovered(row, pairs) {
+        Some(n) => format!(
+            "nothing lost on average after {n} iterations (paper: {} lose {:+.3})",
+            row.paper.2,
+            row.paper.1 - before
+        ),
+        None => "something is still lost after the last".to_owned(),
+    };
+    format!("{}, {} pairs: mean (lowest to highest)\n{}\n{end}", row.architecture, pairs.len(), show::table(&rows))
+}
+
+fn to_json(row: &Row, pairs: &[Pair]) -> Value {
+    let both = |value: &dyn Fn(&Pair) -> f64| json!({ "error": figure(pairs, value).json(), "increase": increase(pairs, value).json() });
+    let retrained: Vec<Value> = row
+        .budgets
+        .iter()
+        .enumerate()
+        .map(|(i, n)| json!({ "iterations": n, "result": both(&|p| p.retrained[i]) }))
+        .collect();
+    json!({
+        "pairs": pairs.len(),
+        "separate": figure(pairs, |p| p.before).json(),
+        "random_first_layer": both(&|p| p.random.0), "random": both(&|p| p.random.1),
+        "paper_recipe_first_layer": both(&|p| p.paper.0), "paper_recipe": both(&|p| p.paper.1),
+        "paper_recipe_retrained": both(&|p| p.paper_retrained),
+        "best_recipe": both(&|p| p.best), "best_recipe_retrained": retrained,
+        "iterations_to_lose_nothing": recovered(row, pairs),
+        "paper": { "errors": row.paper.0, "error_after": row.paper.1, "iterations": row.paper.2,
+                   "increase_first_layer": row.paper_zipped.map(|p| p.0), "increase": row.paper_zipped.map(|p| p.1) },
+    })
+}

@@ -1,0 +1,177 @@
+//! `mtz reproduce`: experiments of the paper, from training the networks to the table.
+
+mod lenet;
+mod many;
+mod sharing;
+mod tasks;
+
+use crate::args::{Common, Experiment, Reproduce};
+use crate::bundled;
+use crate::show;
+use crate::train::build_for;
+use mtz::chart::{Chart, Point};
+use mtz::data::{Dataset, Feed, Normalisation, OpenOptions, Part, locate};
+use mtz::error::{Error, Result};
+use mtz::graph::Graph;
+use mtz::pipeline::{Plan, Task, Zipped, zip};
+use mtz::plan::{Joint, permute_hidden};
+use mtz::train::{Fit, Rule, fit};
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+
+pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
+    std::fs::create_dir_all(&args.output).map_err(|e| Error::io(&args.output, &e))?;
+    show::check_output(&args.output.join("networks"), true)?;
+    let workshop = Workshop { args, common };
+    let (name, outcome) = match args.experiment {
+        Experiment::Lenet => ("lenet", lenet::run(&workshop)?),
+        Experiment::Sharing => ("sharing", sharing::run(&workshop)?),
+        Experiment::Tasks => ("tasks", tasks::run(&workshop)?),
+        Experiment::Many => ("many", many::run(&workshop)?),
+    };
+    let mut json = json!({ "version": 1, "experiment": name, "seed": common.seed });
+    if let (Value::Object(all), Value::Object(own)) = (&mut json, outcome.json) {
+        all.extend(own);
+    }
+    let text = serde_json::to_string_pretty(&json).unwrap_or_default();
+    show::write_text(&args.output.join(format!("{name}.json")), &(text + "\n"))?;
+    for (suffix, chart) in &outcome.charts {
+        show::write_text(&args.output.join(format!("{name}{suffix}.svg")), &chart.to_svg())?;
+    }
+    if common.json {
+        show::result(&json.to_string());
+    } else {
+        show::result(&outcome.text);
+        show::note(&format!("written to {}", args.output.join(format!("{name}.json")).display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What an experiment has to tell.
+pub struct Outcome {
+    pub text: String,
+    pub json: Value,
+    /// With what is put behind the experiment's name.
+    pub charts: Vec<(&'static str, Chart)>,
+}
+
+/// Data and trained networks for experiments.
+pub struct Workshop<'a> {
+    pub args: &'a Reproduce,
+    pub common: &'a Common,
+}
+
+/// A set of data, as networks of one input shape see it.
+pub struct Bench {
+    pub train: Feed,
+    pub test: Feed,
+}
+
+impl Workshop<'_> {
+    /// How many pairs of networks to take.
+    pub fn pairs(&self, usual: usize) -> usize {
+        self.args.pairs.map_or(usual, |n| n.get())
+    }
+
+    /// Data by name; MNIST comes with the program.
+    pub fn dataset(&self, name: &str, part: Part) -> Result<Dataset> {
+        if name == "mnist" {
+            return bundled::mnist(part);
+        }
+        let folder = self.args.data_dir.join(name);
+        let missing = |e: Error| e.hint(format!("--data-dir should contain a folder {name}"));
+        locate(&folder).map_err(missing)?.part(part).open(&OpenOptions::default())
+    }
+
+    /// The data for networks like this one.
+    pub fn bench(&self, name: &str, graph: &Graph) -> Result<Bench> {
+        let feed = |part| Feed::new(self.dataset(name, part)?, graph, Normalisation::default());
+        Ok(Bench { train: feed(Part::Train)?, test: feed(Part::Test)? })
+    }
+
+    /// A trained network with its hidden units in random order: from an earlier run, or trained now as `mtz train --permute` does.
+    pub fn network(&self, architecture: &str, data: &str, number: u64) -> Result<Graph> {
+        let seed = self.common.seed.wrapping_add(number);
+        let folder = self.args.output.join("networks");
+        let path = folder.join(format!("{architecture}-{data}-{seed}.onnx"));
+        if path.exists() {
+            return mtz::onnx::read(&path);
+        }
+        std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+        let dataset = self.dataset(data, Part::Train)?;
+        let start = build_for(&dataset, architecture, 1.0, &Normalisation::default(), seed)?;
+        let feed = Feed::new(dataset, &start, Normalisation::default())?;
+        let usual = Fit::usual(&start);
+        let how = Fit { rule: Rule { seed, ..usual.rule }, ..usual };
+        let bar = show::training(self.common.quiet);
+        let report = fit(&start, &feed, &how, |news| {
+            bar.set_length(news.step.1 as u64);
+            bar.set_position(news.step.0 as u64);
+            bar.set_message(format!("training {architecture} {seed} for {data}, loss {:.4}", news.loss));
+            ControlFlow::Continue(())
+        })?;
+        bar.finish_and_clear();
+        let graph = permute_hidden(&report.graph, seed)?;
+        mtz::onnx::write(&graph, &path)?;
+        Ok(graph)
+    }
+
+    /// Zips with a line of progress.
+    pub fn zip(&self, start: Joint, tasks: &[Task], plan: &Plan, what: &str) -> Result<Zipped> {
+        let bar = show::stages(self.common.quiet);
+        let zipped = zip(start, tasks, plan, |(layer, depth, doing)| {
+            bar.set_length(depth as u64);
+            bar.set_position(layer as u64);
+            bar.set_message(format!("{what}: {doing}"));
+            ControlFlow::Continue(())
+        });
+        bar.finish_and_clear();
+        zipped
+    }
+}
+
+/// Networks beside each other, with names for their tasks.
+pub fn beside(networks: &[(&str, &Graph)]) -> Result<Joint> {
+    let parts = networks.iter().map(|(name, graph)| Joint::single((*name).to_owned(), (*graph).clone()));
+    Joint::beside(parts.collect::<Result<_>>()?)
+}
+
+/// The mean over tasks; NaN where there was no test data.
+pub fn mean(errors: &[Option<f64>]) -> f64 {
+    let sum: f64 = errors.iter().map(|e| e.unwrap_or(f64::NAN)).sum();
+    sum / errors.len().max(1) as f64
+}
+
+/// Mean, lowest and highest of several runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    pub mean: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Figure {
+    pub fn of(values: &[f64]) -> Self {
+        Self {
+            mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
+            low: values.iter().copied().fold(f64::INFINITY, f64::min),
+            high: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+
+    /// `1.46 (1.35 to 1.58)`, with a sign for differences.
+    pub fn show(&self, sign: bool) -> String {
+        let one = |x: f64| if sign { format!("{x:+.2}") } else { format!("{x:.2}") };
+        let mean = if sign { format!("{:+.3}", self.mean) } else { one(self.mean) };
+        format!("{mean} ({} to {})", one(self.low), one(self.high))
+    }
+
+    pub fn json(&self) -> Value {
+        json!({ "mean": self.mean, "low": self.low, "high": self.high })
+    }
+
+    pub fn point(&self, x: f64) -> Point {
+        Point { x, y: self.mean, spread: Some((self.low, self.high)) }
+    }
+}
