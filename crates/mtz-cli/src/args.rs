@@ -40,6 +40,7 @@ pub enum Command {
     Train(Train),
     Zip(Box<Zip>),
     Extract(Extract),
+    Prune(Box<Prune>),
     Demo(Demo),
     Reproduce(Reproduce),
 }
@@ -188,6 +189,9 @@ pub struct Zip {
     /// Samples of each task per iteration of retraining [default: 256]
     #[arg(long, value_name = "N")]
     pub batch_size: Option<NonZeroUsize>,
+    /// Also write a report to look at
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
     /// One input for all tasks; needs equal input shapes
     #[arg(long)]
     pub common_input: bool,
@@ -234,6 +238,62 @@ pub struct Extract {
     pub force: bool,
 }
 
+/// Make a network sparse: remove the weights that matter least, layer by layer
+///
+/// What removing a weight costs follows from the layer's inputs on calibration samples; the weights that stay are solved again. No
+/// label is needed. Zeros in the result mean "no connection", and mtz zip keeps them.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  mtz prune models/lenet-300-100-a.onnx --data data/mnist --sparsity 0.9 -o sparse.onnx")]
+pub struct Prune {
+    /// An ONNX file; NAME=PATH names its task, which is the file's stem otherwise
+    #[arg(value_name = "MODEL")]
+    pub model: Named<PathBuf>,
+    #[command(flatten)]
+    pub data: Data,
+    /// The share of the weights to remove from every layer, like 0.9; or layer by layer: fc1=0.95,fc2=0.8
+    #[arg(long, value_name = "HOW")]
+    pub sparsity: String,
+    /// Remove the share from the whole network, more where it costs less
+    #[arg(long)]
+    pub global: bool,
+    /// How weights are chosen
+    #[arg(long, value_enum, value_name = "HOW", default_value = "obs")]
+    pub method: MethodName,
+    /// Where the sparse model goes
+    #[arg(long, short, value_name = "OUT.onnx")]
+    pub output: PathBuf,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Samples for the statistics [default: 20000]
+    #[arg(long, value_name = "N")]
+    pub calibration: Option<NonZeroUsize>,
+    /// Iterations of retraining with the zeros held
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub retrain: usize,
+    /// Retrain on the labels instead of towards the original network's answers
+    #[arg(long)]
+    pub labels: bool,
+    /// The highest learning rate of retraining [default: 0.002]
+    #[arg(long, value_name = "X")]
+    pub lr: Option<f32>,
+    /// Samples per iteration of retraining [default: 256]
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<NonZeroUsize>,
+    /// Memory the statistics of a layer may take, like 800M or 8G
+    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
+    pub memory: u64,
+}
+
+/// How weights that go are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MethodName {
+    /// Layer-wise optimal brain surgeon: the cheapest go, the others make up for them
+    Obs,
+    /// The smallest go: for comparison
+    Magnitude,
+}
+
 /// Zip two networks that come with the program
 ///
 /// Two LeNet-300-100 trained on MNIST from different starts become one of half their size.
@@ -261,6 +321,9 @@ pub struct Reproduce {
     /// Where data that does not come with the program is; each set in a folder or .npz of its name, like fashion-mnist
     #[arg(long, value_name = "DIR", default_value = "data")]
     pub data_dir: PathBuf,
+    /// With lenet: the sparse rows of the table
+    #[arg(long)]
+    pub sparse: bool,
     /// Fewer or more pairs of networks than usual
     #[arg(long, value_name = "N")]
     pub pairs: Option<NonZeroUsize>,

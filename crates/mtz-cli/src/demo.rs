@@ -3,7 +3,7 @@
 use crate::args::{Common, Demo};
 use crate::bundled;
 use crate::show;
-use crate::zip::{run_with_bar, show_result};
+use crate::zip::{Told, run_with_bar, show_result};
 use mtz::assemble;
 use mtz::data::{Feed, Normalisation, Part};
 use mtz::error::{Error, Result};
@@ -36,6 +36,7 @@ pub fn run(args: &Demo, common: &Common) -> Result<ExitCode> {
     let zipped = run_with_bar(start, &tasks, &plan, common)?;
     let seconds = begin.elapsed().as_secs_f64();
     mtz::onnx::write(&assemble::to_graph(&zipped.joint, false)?, &output)?;
-    show_result(&zipped, &tasks, seconds, "test", &output, common);
+    let told = Told { zipped: &zipped, tasks: &tasks, seconds, part: "test", output: &output };
+    show_result(&told, Some(&args.output.join("report.html")), common)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,8 +2,10 @@
 
 use crate::args::{Common, Inspect};
 use crate::show;
+use mtz::assemble;
 use mtz::error::{ErrorKind, Result};
 use mtz::inspect::Summary;
+use mtz::plan::Joint;
 use mtz::tensor::{Dim, Shape};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -15,8 +17,13 @@ pub fn run(args: &Inspect, common: &Common) -> Result<ExitCode> {
         match mtz::onnx::read(path) {
             Ok(graph) => {
                 let summary = mtz::inspect::inspect(&graph);
-                models.push(to_json(path, &summary));
-                texts.push(to_text(path, &summary));
+                let joint = assemble::from_graph(&graph)?;
+                let mut json = to_json(path, &summary);
+                if let (Some(joint), Value::Object(json)) = (&joint, &mut json) {
+                    json.insert("joint".into(), joint_json(joint));
+                }
+                models.push(json);
+                texts.push(joint.map_or_else(|| to_text(path, &summary), |joint| joint_text(path, &summary, &joint)));
             }
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 models.push(json!({ "path": path.display().to_string(), "unsupported": error.items(), "error": error.message() }));
@@ -64,6 +71,54 @@ fn to_text(path: &Path, summary: &Summary) -> String {
         list(&summary.outputs),
         show::table(&rows)
     )
+}
+
+/// Who shares what in each layer of a joint model.
+fn joint_text(path: &Path, summary: &Summary, joint: &Joint) -> String {
+    let mut rows = vec![["layer", "operator", "units of each task", "who owns them"].map(str::to_owned).to_vec()];
+    for (i, layer) in joint.members.first().iter().flat_map(|m| m.layers.iter().enumerate()) {
+        let units: Vec<String> = joint.members.iter().map(|m| m.layers[i].units.to_string()).collect();
+        let sets = joint.owner_sets(i);
+        let sets: Vec<String> = sets.iter().map(|(tasks, n)| format!("{n} {}", tasks.join("+"))).collect();
+        rows.push(vec![layer.name.clone(), layer.kind().to_owned(), units.join(", "), sets.join(", ")]);
+    }
+    let names: Vec<&str> = joint.members.iter().map(|m| m.name.as_str()).collect();
+    let list = |values: &[(String, Shape)]| {
+        values.iter().map(|(name, shape)| format!("{name} {shape}")).collect::<Vec<_>>().join(", ")
+    };
+    let separate: usize = joint.members.iter().map(|m| m.graph.parameters()).sum();
+    let (stored, shared) = joint.parameters();
+    format!(
+        "{}\njoint model of {}\ninput    {}\noutput   {}\n\n{}\n\nparameters {} instead of {}, {} of them shared",
+        path.display(),
+        names.join(", "),
+        list(&summary.inputs),
+        list(&summary.outputs),
+        show::table(&rows),
+        show::grouped(stored as u64),
+        show::grouped(separate as u64),
+        show::grouped(shared as u64)
+    )
+}
+
+fn joint_json(joint: &Joint) -> Value {
+    let (stored, shared) = joint.parameters();
+    let layers = joint.members.first().into_iter().flat_map(|m| m.layers.iter().enumerate());
+    let layers = layers.map(|(i, layer)| {
+        let units = joint.members.iter().map(|m| (m.name.clone(), json!(m.layers[i].units)));
+        json!({ "name": layer.name, "op": layer.kind(), "units": Value::Object(units.collect()), "owners": owners(joint, i) })
+    });
+    json!({
+        "tasks": joint.members.iter().map(|m| m.name.clone()).collect::<Vec<_>>(),
+        "parameters": { "stored": stored, "shared": shared },
+        "layers": layers.collect::<Vec<_>>(),
+    })
+}
+
+/// How many units of a layer belong to which tasks.
+pub fn owners(joint: &Joint, layer: usize) -> Value {
+    let sets = joint.owner_sets(layer).into_iter().map(|(tasks, n)| json!({ "tasks": tasks, "units": n }));
+    Value::Array(sets.collect())
 }
 
 fn to_json(path: &Path, summary: &Summary) -> Value {

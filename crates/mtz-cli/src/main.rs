@@ -7,6 +7,7 @@ mod demo;
 mod eval;
 mod extract;
 mod inspect;
+mod prune;
 mod reproduce;
 mod samples;
 mod show;
@@ -44,6 +45,7 @@ fn run(cli: &Cli) -> mtz::error::Result<ExitCode> {
         Command::Train(args) => train::run(args, &cli.common),
         Command::Zip(args) => zip::run(args, &cli.common),
         Command::Extract(args) => extract::run(args, &cli.common),
+        Command::Prune(args) => prune::run(args, &cli.common),
         Command::Demo(args) => demo::run(args, &cli.common),
         Command::Reproduce(args) => reproduce::run(args, &cli.common),
     })

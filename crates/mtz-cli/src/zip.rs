@@ -1,6 +1,7 @@
 //! `mtz zip`
 
 use crate::args::{Common, MatchName, RecipeName, Zip};
+use crate::inspect;
 use crate::samples::{self, Prepared};
 use crate::show;
 use crate::tasks::{check_names, value_for};
@@ -22,6 +23,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     show::check_output(&args.output, args.force)?;
+    args.report.as_ref().map_or(Ok(()), |report| show::check_output(report, args.force))?;
     let (share, share_of) = read_share(&args.share)?;
     let mut parts = Vec::new();
     for model in &args.models {
@@ -89,7 +91,8 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     let seconds = begin.elapsed().as_secs_f64();
     mtz::onnx::write(&assemble::to_graph(&zipped.joint, args.common_input)?, &args.output)?;
     let part = if data.iter().any(|d| d.1.part == "all") { "held-out tenth" } else { "test" };
-    show_result(&zipped, &tasks, seconds, part, &args.output, common);
+    let told = Told { zipped: &zipped, tasks: &tasks, seconds, part, output: &args.output };
+    show_result(&told, args.report.as_deref(), common)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -163,57 +166,72 @@ pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common) 
     zipped
 }
 
-/// The table, or the JSON of the contract.
-pub fn show_result(zipped: &Zipped, tasks: &[Task], seconds: f64, part: &str, output: &Path, common: &Common) {
+/// A finished zip and what is to be told about it.
+pub struct Told<'a> {
+    pub zipped: &'a Zipped,
+    pub tasks: &'a [Task<'a>],
+    pub seconds: f64,
+    /// Which samples errors are measured on.
+    pub part: &'a str,
+    pub output: &'a Path,
+}
+
+/// The JSON of the contract.
+pub fn to_json(told: &Told, common: &Common) -> Value {
+    let Told { zipped, tasks, .. } = told;
     let (after, shared) = zipped.joint.parameters();
-    let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
     let last = zipped.layers.last();
     let by_task = |values: &[Option<f64>]| -> Value {
-        names
-            .iter()
-            .zip(values)
-            .map(|(name, v)| ((*name).to_owned(), json!(v)))
-            .collect::<serde_json::Map<_, _>>()
-            .into()
+        let pairs = tasks.iter().zip(values).map(|(task, v)| (task.name.clone(), json!(v)));
+        Value::Object(pairs.collect())
     };
-    if common.json {
-        let of = |values: Option<&Vec<Option<f64>>>, t: usize| values.and_then(|v| v.get(t).copied().flatten());
-        let per_task: serde_json::Map<String, Value> = tasks
-            .iter()
-            .enumerate()
-            .map(|(t, task)| {
-                let samples = task.test.as_ref().map(|(_, samples)| samples.len());
-                let value = json!({
-                    "error_before": of(Some(&zipped.error_before), t),
-                    "error_zipped": of(last.map(|l| &l.error_zipped), t),
-                    "error_after": of(last.map(|l| &l.error_after), t),
-                    "samples": samples, "part": part,
-                });
-                (task.name.clone(), value)
-            })
-            .collect();
-        let layers: Vec<Value> = zipped
-            .layers
-            .iter()
-            .map(|l| {
-                let units: serde_json::Map<String, Value> =
-                    names.iter().zip(&l.units).map(|(name, n)| ((*name).to_owned(), json!(n))).collect();
-                json!({
-                    "name": l.name, "units": units, "shared": l.merged.shared, "distance": l.merged.distance,
-                    "error_zipped": by_task(&l.error_zipped), "error_after": by_task(&l.error_after),
-                    "iterations": l.iterations, "seconds": l.seconds, "ridge": l.merged.ridge,
-                    "ridge_raised": l.merged.raised,
-                })
-            })
-            .collect();
+    let of = |values: Option<&Vec<Option<f64>>>, t: usize| values.and_then(|v| v.get(t).copied().flatten());
+    let per_task = tasks.iter().enumerate().map(|(t, task)| {
         let value = json!({
-            "version": 1, "tasks": per_task,
-            "parameters": { "before": zipped.parameters_before, "after": after, "shared": shared },
-            "layers": layers, "iterations": zipped.iterations, "seconds": seconds,
-            "peak_memory_bytes": show::peak_memory(), "seed": common.seed, "output": output.display().to_string(),
+            "error_before": of(Some(&zipped.error_before), t),
+            "error_zipped": of(last.map(|l| &l.error_zipped), t),
+            "error_after": of(last.map(|l| &l.error_after), t),
+            "samples": task.test.as_ref().map(|(_, samples)| samples.len()), "part": told.part,
         });
-        return show::result(&value.to_string());
+        (task.name.clone(), value)
+    });
+    let layers: Vec<Value> = zipped
+        .layers
+        .iter()
+        .enumerate()
+        .map(|(i, l)| {
+            let units = tasks.iter().zip(&l.units).map(|(task, n)| (task.name.clone(), json!(n)));
+            json!({
+                "name": l.name, "units": Value::Object(units.collect()), "shared": l.merged.shared,
+                "owners": inspect::owners(&zipped.joint, i), "distance": l.merged.distance,
+                "error_zipped": by_task(&l.error_zipped), "error_after": by_task(&l.error_after),
+                "iterations": l.iterations, "seconds": l.seconds, "ridge": l.merged.ridge,
+                "ridge_raised": l.merged.raised,
+            })
+        })
+        .collect();
+    json!({
+        "version": 1, "tasks": Value::Object(per_task.collect()),
+        "parameters": { "before": zipped.parameters_before, "after": after, "shared": shared },
+        "layers": layers, "iterations": zipped.iterations, "seconds": told.seconds,
+        "peak_memory_bytes": show::peak_memory(), "seed": common.seed, "output": told.output.display().to_string(),
+        "command": std::iter::once("mtz".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
+    })
+}
+
+/// The table, or the JSON; and the report, if one is asked for.
+pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Result<()> {
+    let Told { zipped, tasks, seconds, output, .. } = told;
+    let json = to_json(told, common);
+    if let Some(report) = report {
+        show::write_text(report, &mtz::report::html(&json)?)?;
     }
+    if common.json {
+        show::result(&json.to_string());
+        return Ok(());
+    }
+    let (after, shared) = zipped.joint.parameters();
+    let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
     let mut rows = vec![vec!["layer".to_owned(), "units".into(), "shared".into()]];
     if let Some(head) = rows.first_mut() {
         head.extend(names.iter().map(|n| format!("{n} zipped %")));
@@ -245,6 +263,10 @@ pub fn show_result(zipped: &Zipped, tasks: &[Task], seconds: f64, part: &str, ou
         output.display(),
         names.first().unwrap_or(&"TASK")
     ));
+    if let Some(report) = report {
+        show::note(&format!("report: {}", report.display()));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

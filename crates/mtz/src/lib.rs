@@ -54,6 +54,8 @@ pub mod linalg;
 
 pub mod statistics;
 
+pub mod prune;
+
 pub mod merge;
 
 pub mod assemble;
@@ -63,3 +65,5 @@ pub mod pipeline;
 pub mod inspect;
 
 pub mod chart;
+
+pub mod report;

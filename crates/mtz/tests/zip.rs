@@ -184,3 +184,85 @@ fn networks_that_do_not_match_are_refused() {
     let twice = Joint::beside(vec![single("a", network("lenet-5", 1)), single("a", network("lenet-5", 2))]);
     assert!(twice.unwrap_err().to_string().contains("two tasks"));
 }
+
+/// Noise of any shape.
+struct Noise(Vec<usize>);
+
+impl data::Samples for Noise {
+    fn len(&self) -> usize {
+        300
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.0
+    }
+
+    fn is_bytes(&self) -> bool {
+        false
+    }
+
+    fn read(&self, index: usize, out: &mut [f32]) -> mtz::error::Result<()> {
+        out.iter_mut().enumerate().for_each(|(i, x)| *x = mtz::random::uniform(index as u64, i as u64));
+        Ok(())
+    }
+}
+
+/// Networks of different input sizes and widths, and fewer samples than inputs: what is missing in one has no weight.
+#[test]
+fn sizes_may_differ() {
+    let build = |side: usize, outputs: usize, width: f64| {
+        let shape = Shape { input: vec![1, side, side], outputs, mean: vec![0.5], std: vec![0.3] };
+        architecture::build("lenet-300-100", &shape, width, side as u64).unwrap()
+    };
+    let (a, b) = (build(28, 10, 0.2), build(14, 3, 0.1));
+    let feed = |graph: &Graph, side: usize| {
+        let dataset = data::Dataset { samples: Box::new(Noise(vec![1, side, side])), labels: None };
+        Feed::new(dataset, graph, Normalisation::default()).unwrap()
+    };
+    let feeds = [feed(&a, 28), feed(&b, 14)];
+    for calibration in [300, 60] {
+        let start = Joint::beside(vec![single("a", a.clone()), single("b", b.clone())]).unwrap();
+        let tasks = ["a", "b"].iter().zip(&feeds).map(|(name, feed)| Task {
+            name: (*name).into(),
+            train: feed,
+            samples: None,
+            test: None,
+            weight: 1.0,
+        });
+        let tasks: Vec<Task> = tasks.collect();
+        let how = Plan { calibration, ..plan(Share::All, Recipe::Best) };
+        let zipped = zip(start, &tasks, &how, |_| ControlFlow::Continue(())).unwrap();
+        // 30 of 60 units are shared, each with the 196 pixels both have.
+        assert_eq!(zipped.layers[0].merged.shared, 30);
+        let (first, second) = (30 * (196 + 1), 10 * (30 + 1));
+        assert_eq!(zipped.joint.parameters().1, first + second);
+        let file = onnx_and_back(&zipped.joint);
+        for ((member, written), feed) in zipped.joint.members.iter().zip(&file.members).zip(&feeds) {
+            let x = feed.batch(&[0, 1, 2]).unwrap();
+            let run = |graph: &Graph| Runner::new(graph).run(std::slice::from_ref(&x)).unwrap()[0].data().to_vec();
+            assert_eq!(run(&member.graph), run(&written.graph));
+        }
+    }
+}
+
+/// The paper's baseline takes the weights of one side as they are.
+#[test]
+fn random_sharing_copies_weights() {
+    let (a, b) = (network("lenet-300-100", 1), network("lenet-300-100", 2));
+    let how = Plan { matching: Matching::Random, ..plan(Share::All, Recipe::Paper) };
+    let zipped = together(vec![single("a", a.clone()), single("b", b.clone())], &how);
+    let rows = |graph: &Graph| {
+        let layer = &mtz::plan::Layer::all(graph).unwrap()[0];
+        let rows: Vec<Vec<u32>> =
+            layer.read(graph).chunks(layer.columns() + 1).map(|r| r.iter().map(|x| x.to_bits()).collect()).collect();
+        rows
+    };
+    let (first, second) = (rows(&a), rows(&b));
+    let mut from = [0, 0];
+    for row in rows(&zipped.joint.members[0].graph) {
+        from[0] += usize::from(first.contains(&row));
+        from[1] += usize::from(second.contains(&row));
+    }
+    assert_eq!(from[0] + from[1], first.len());
+    assert!(from[0] > 10 && from[1] > 10, "{from:?}");
+}

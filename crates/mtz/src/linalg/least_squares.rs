@@ -7,6 +7,7 @@
 use super::moments::Moments;
 use super::spd::{Factor, LARGEST_RIDGE, Solved, solve_towards};
 use crate::error::{Error, Result};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// Least squares for several units with the same inputs.
@@ -127,25 +128,25 @@ impl Problem {
             let support = (0..size).filter(|k| keep[k * units + unit]).collect();
             groups.entry(support).or_default().push(unit);
         }
-        let mut all = Solved { x: vec![0.0; size * units], ridge, raised: false };
-        for (support, members) in &groups {
+        let solve = |(support, members): (&Vec<usize>, &Vec<usize>)| -> Result<Solved> {
             let choose = |from: &[f64], columns: usize, chosen: &[usize]| -> Vec<f64> {
                 support.iter().flat_map(|&k| chosen.iter().map(move |&c| from[k * columns + c])).collect()
             };
-            let part = Self {
-                size: support.len(),
-                units: members.len(),
-                form: match &self.form {
-                    Form::Normal { a, b } => Form::Normal { a: choose(a, size, support), b: choose(b, units, members) },
-                    Form::Dual { x, y } => {
-                        let columns = |from: &[f64], width: usize, chosen: &[usize]| {
-                            from.chunks(width.max(1)).flat_map(|row| chosen.iter().map(|&c| row[c])).collect()
-                        };
-                        Form::Dual { x: columns(x, size, support), y: columns(y, units, members) }
-                    }
-                },
+            let form = match &self.form {
+                Form::Normal { a, b } => Form::Normal { a: choose(a, size, support), b: choose(b, units, members) },
+                Form::Dual { x, y } => {
+                    let columns = |from: &[f64], width: usize, chosen: &[usize]| {
+                        from.chunks(width.max(1)).flat_map(|row| chosen.iter().map(|&c| row[c])).collect()
+                    };
+                    Form::Dual { x: columns(x, size, support), y: columns(y, units, members) }
+                }
             };
-            let solved = part.solve(&choose(prior, units, members), ridge)?;
+            let part = Self { size: support.len(), units: members.len(), form };
+            part.solve(&choose(prior, units, members), ridge)
+        };
+        let solutions: Result<Vec<Solved>> = groups.par_iter().map(solve).collect();
+        let mut all = Solved { x: vec![0.0; size * units], ridge, raised: false };
+        for ((support, members), solved) in groups.iter().zip(solutions?) {
             for (row, &k) in support.iter().enumerate() {
                 for (column, &unit) in members.iter().enumerate() {
                     all.x[k * units + unit] = solved.x[row * members.len() + column];

@@ -24,6 +24,8 @@ pub struct Moments {
     cross: Vec<f64>,
     /// samples × inputs and samples × outputs; the sums are empty then.
     rows: Option<(Vec<f32>, Vec<f32>)>,
+    /// Σ ‖y‖².
+    squares: f64,
     samples: u64,
 }
 
@@ -31,13 +33,13 @@ impl Moments {
     /// No samples yet.
     pub fn new(inputs: usize, outputs: usize) -> Self {
         let size = inputs + 1;
-        Self { inputs, outputs, gram: vec![0.0; size * size], cross: vec![0.0; size * outputs], rows: None, samples: 0 }
+        Self { inputs, outputs, gram: vec![0.0; size * size], cross: vec![0.0; size * outputs], rows: None, squares: 0.0, samples: 0 }
     }
 
     /// No samples yet, and all that come are kept.
     pub fn of_rows(inputs: usize, outputs: usize) -> Self {
         let rows = Some((Vec::new(), Vec::new()));
-        Self { inputs, outputs, gram: Vec::new(), cross: Vec::new(), rows, samples: 0 }
+        Self { inputs, outputs, gram: Vec::new(), cross: Vec::new(), rows, squares: 0.0, samples: 0 }
     }
 
     /// Numbers of x, the constant included.
@@ -70,12 +72,18 @@ impl Moments {
         &self.cross
     }
 
+    /// Σ ‖y‖².
+    pub fn squares(&self) -> f64 {
+        self.squares
+    }
+
     /// Adds samples: `x` is samples × inputs, `y` samples × outputs.
     pub fn add(&mut self, x: &[f32], y: &[f32]) -> Result<()> {
         let samples = x.len().checked_div(self.inputs).unwrap_or(0);
         if x.len() != samples * self.inputs || y.len() != samples * self.outputs {
             return Err(Error::usage("inputs and outputs of different samples"));
         }
+        self.squares += y.iter().map(|y| f64::from(*y) * f64::from(*y)).sum::<f64>();
         if let Some(rows) = &mut self.rows {
             rows.0.extend_from_slice(x);
             rows.1.extend_from_slice(y);
@@ -137,6 +145,7 @@ impl Moments {
         }
         self.gram.iter_mut().zip(&other.gram).for_each(|(a, b)| *a += b);
         self.cross.iter_mut().zip(&other.cross).for_each(|(a, b)| *a += b);
+        self.squares += other.squares;
         self.samples += other.samples;
         Ok(())
     }

@@ -49,8 +49,52 @@ pub fn best_pairs(costs: &[f64], columns: usize, count: usize) -> Vec<(usize, us
     assignment(&all, size, size).into_iter().filter(|&(i, j)| i < rows && j < columns).collect()
 }
 
+/// Not in a pair.
+const NONE: usize = usize::MAX;
+
+/// Two rounds in which every row without a pair takes its cheapest column and pays so much more for it that its second choice would
+/// cost the same; who had it before looks again ("augmenting row reduction").
+fn bargain(costs: &[f64], columns: usize, v: &mut [f64], row_of: &mut [usize], column_of: &mut [usize]) {
+    let mut free: Vec<usize> = (0..column_of.len()).filter(|&i| column_of[i] == NONE).collect();
+    // Rounding could make two rows outbid each other by nothing for ever.
+    let mut patience = 10 * columns;
+    for _ in 0..2 {
+        let mut queue: Vec<usize> = std::mem::take(&mut free);
+        queue.reverse();
+        while let Some(row) = queue.pop() {
+            let (mut first, mut lowest, mut second, mut next) = (NONE, f64::INFINITY, NONE, f64::INFINITY);
+            for (j, (cost, price)) in costs[row * columns..].iter().zip(v.iter()).enumerate() {
+                let reduced = cost - price;
+                if reduced < lowest {
+                    (second, next) = (first, lowest);
+                    (first, lowest) = (j, reduced);
+                } else if reduced < next {
+                    (second, next) = (j, reduced);
+                }
+            }
+            if first == NONE || second == NONE || patience == 0 {
+                free.push(row);
+                continue;
+            }
+            patience -= 1;
+            let outbids = v[first] - (next - lowest) < v[first];
+            if outbids {
+                v[first] -= next - lowest;
+            } else if row_of[first] != NONE {
+                first = second;
+            }
+            let loser = std::mem::replace(&mut row_of[first], row);
+            column_of[row] = first;
+            if loser != NONE {
+                column_of[loser] = NONE;
+                if outbids { queue.push(loser) } else { free.push(loser) }
+            }
+        }
+    }
+}
+
 /// The assignment with the smallest sum that uses every unit of the smaller side, by row: shortest augmenting paths after a
-/// reduction of the columns (Jonker and Volgenant 1987).
+/// reduction of columns and rows (Jonker and Volgenant 1987).
 pub fn assignment(costs: &[f64], rows: usize, columns: usize) -> Vec<(usize, usize)> {
     if rows > columns {
         let mut turned = vec![0.0; costs.len()];
@@ -63,7 +107,6 @@ pub fn assignment(costs: &[f64], rows: usize, columns: usize) -> Vec<(usize, usi
         pairs.sort_unstable();
         return pairs;
     }
-    const NONE: usize = usize::MAX;
     let cost = |i: usize, j: usize| costs[i * columns + j];
     // Prices: cost(i, j) ≥ u[i] + v[j], with equality for pairs. Free columns keep v = 0 where columns outnumber rows.
     let mut v = vec![0.0; columns];
@@ -76,6 +119,7 @@ pub fn assignment(costs: &[f64], rows: usize, columns: usize) -> Vec<(usize, usi
                 (column_of[best], row_of[j]) = (j, best);
             }
         }
+        bargain(costs, columns, &mut v, &mut row_of, &mut column_of);
     }
     let (mut distance, mut before, mut done) = (vec![0.0; columns], vec![0; columns], vec![false; columns]);
     let mut open: Vec<usize> = Vec::with_capacity(columns);

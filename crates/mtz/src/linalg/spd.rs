@@ -31,6 +31,15 @@ impl Factor {
         pivots().all(|p| p.is_finite() && p > 1e-8 * largest).then_some(Self { size, lower })
     }
 
+    /// Lᵀ, row by row.
+    pub fn upper(mut self) -> Vec<f64> {
+        // Columns of L are rows of Lᵀ; what stands above the diagonal of L is left over from A.
+        for (i, row) in self.lower.chunks_mut(self.size.max(1)).enumerate() {
+            row[..i].fill(0.0);
+        }
+        self.lower
+    }
+
     /// X with A X = B, in place; B is size × columns, row by row.
     pub fn solve(&self, b: &mut [f64], columns: usize) {
         let l = MatRef::from_column_major_slice(&self.lower, self.size, self.size);

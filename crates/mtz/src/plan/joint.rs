@@ -100,6 +100,13 @@ impl Joint {
         owners
     }
 
+    /// How many units of a layer each set of tasks owns: private ones of the first task first, shared ones between.
+    pub fn owner_sets(&self, layer: usize) -> Vec<(Vec<String>, usize)> {
+        let name = |t: usize| self.members.get(t).map_or_else(String::new, |m| m.name.clone());
+        let sets = sizes(self.owners(layer).into_values());
+        sets.into_iter().map(|(n, set)| (set.into_iter().map(name).collect(), n)).collect()
+    }
+
     /// Units of a layer that more than one task uses.
     pub fn shared_units(&self, layer: usize) -> usize {
         self.owners(layer).values().filter(|owners| owners.len() > 1).count()
@@ -155,10 +162,12 @@ impl Joint {
         for layer in 0..self.depth() {
             let mut weights: BTreeMap<(usize, Column), usize> = BTreeMap::new();
             let (mut data, mut biases, mut bias_data) = (Vec::new(), BTreeMap::new(), Vec::new());
+            // In a sparse layer a zero is no connection and stays one.
+            let mut exists = Vec::new();
             let mut uses: Vec<(Vec<u32>, Vec<u32>)> = Vec::new();
             for member in &self.members {
                 let (at, columns) = (&member.layers[layer], member.columns(layer));
-                let rows = at.read(&member.graph);
+                let (rows, dense) = (at.read(&member.graph), !at.is_sparse(&member.graph));
                 let mut indices = vec![0u32; at.units * at.columns()];
                 let mut bias_indices = Vec::new();
                 for (unit, &joint) in member.units[layer].iter().enumerate() {
@@ -166,8 +175,10 @@ impl Joint {
                     for (k, &column) in columns.iter().take(at.columns()).enumerate() {
                         let index = *weights.entry((joint, column)).or_insert_with(|| {
                             data.push(row[k]);
+                            exists.push(row[k] != 0.0);
                             data.len() - 1
                         });
+                        exists[index] |= dense;
                         indices[at.place(unit, k)] = small(index)?;
                     }
                     let index = *biases.entry(joint).or_insert_with(|| {
@@ -179,6 +190,9 @@ impl Joint {
                 uses.push((indices, bias_indices));
             }
             let (weight, bias) = (parameters.add(data, true), parameters.add(bias_data, false));
+            if exists.contains(&false) {
+                parameters.set_mask(weight, &exists)?;
+            }
             for ((member, bindings), (indices, bias_indices)) in self.members.iter().zip(&mut bindings).zip(uses) {
                 bindings.bind(member.layers[layer].weight, Binding::Elements(weight, indices));
                 if let Some(id) = member.layers[layer].bias {

@@ -1,0 +1,156 @@
+//! `mtz prune`
+
+use crate::args::{Common, MethodName, Prune};
+use crate::samples;
+use crate::show;
+use mtz::data::Part;
+use mtz::error::{Error, Result};
+use mtz::merge::Recipe;
+use mtz::pipeline::{Aim, Plan, Task, errors, retrain};
+use mtz::plan::{Joint, Layer};
+use mtz::prune::{Method, Pruned, allocate, prune};
+use mtz::statistics::Calibration;
+use serde_json::json;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::time::Instant;
+
+pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
+    show::check_output(&args.output, args.force)?;
+    let graph = mtz::onnx::read(&args.model.value)?.with_open_batch();
+    let name = args.model.name();
+    samples::check(&args.data, std::slice::from_ref(&name))?;
+    let layers = Layer::all(&graph)?;
+    let (train, test) =
+        (samples::open(&args.data, &name, &graph, Part::Train)?, samples::open(&args.data, &name, &graph, Part::Test)?);
+    // Where there is no test part, a fixed tenth is held out and reported.
+    let whole = test.part == "all";
+    let held_out = |sample: &usize| sample % 10 == 9;
+    let learn: Vec<usize> = (0..train.feed.len()).filter(|s| !whole || !held_out(s)).collect();
+    let usual = Plan::new(Recipe::Best);
+    let plan = Plan {
+        aim: if args.labels { Aim::Labels } else { Aim::Distill },
+        seed: common.seed,
+        memory: args.memory,
+        rate: args.lr.unwrap_or(usual.rate),
+        batch_size: args.batch_size.map_or(usual.batch_size, |n| n.get()),
+        ..usual
+    };
+    let calibration = args.calibration.map_or(plan.calibration, |n| n.get());
+    let order = mtz::random::permutation(common.seed, learn.len());
+    let chosen: Vec<usize> = order.into_iter().take(calibration).map(|i| learn[i]).collect();
+    let from =
+        Calibration { feed: &train.feed, samples: chosen, batch_size: 512, seed: common.seed, keep: false, shift: 0 };
+    let task = Task {
+        test: Some(if whole {
+            (&train.feed, (0..train.feed.len()).filter(held_out).collect())
+        } else {
+            (&test.feed, (0..test.feed.len()).collect())
+        }),
+        samples: Some(learn),
+        ..Task::whole(&name, &train.feed, &test.feed)
+    };
+    let tasks = [task];
+    let begin = Instant::now();
+    let bar = show::stages(common.quiet);
+    let tell = |i: usize, layer: &Layer, what: &str| {
+        bar.set_length(layers.len() as u64);
+        bar.set_position(i as u64);
+        bar.set_message(format!("layer {} of {}: {what} {}", i + 1, layers.len(), layer.name));
+        ControlFlow::Continue(())
+    };
+    let uniform = read_sparsity(&args.sparsity, &layers)?;
+    let sparsity = match (args.global, uniform.first()) {
+        (true, Some(&target)) => allocate(&graph, &from, target, |i, layer| tell(i, layer, "measuring"))?,
+        _ => uniform,
+    };
+    let method =
+        if args.method == MethodName::Obs { Method::BrainSurgeon } else { Method::Magnitude };
+    let before = errors(&[&graph], &tasks, &plan)?;
+    let pruned = prune(&graph, &from, &sparsity, method, args.memory, |i, layer| tell(i, layer, "pruning"))?;
+    let right_after = errors(&[&pruned.graph], &tasks, &plan)?;
+    let mut joint = Joint::single(name.clone(), pruned.graph.clone())?;
+    if args.retrain > 0 {
+        retrain(&mut joint, &tasks, std::slice::from_ref(&graph), &[1.0], &plan, args.retrain, |i| {
+            bar.set_message(format!("retraining {i}/{}", args.retrain));
+            ControlFlow::Continue(())
+        })?;
+    }
+    bar.finish_and_clear();
+    let Some(member) = joint.members.first() else { return Err(Error::model("nothing to prune")) };
+    let after = errors(&[&member.graph], &tasks, &plan)?;
+    mtz::onnx::write(&member.graph, &args.output)?;
+    let one = |e: Vec<Option<f64>>| e.first().copied().flatten();
+    let result =
+        Told { name, before: one(before), pruned: one(right_after), after: one(after), seconds: begin.elapsed().as_secs_f64() };
+    show_result(args, &pruned, &result, common);
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Told {
+    name: String,
+    before: Option<f64>,
+    pruned: Option<f64>,
+    after: Option<f64>,
+    seconds: f64,
+}
+
+fn show_result(args: &Prune, pruned: &Pruned, told: &Told, common: &Common) {
+    let (weights, kept) = pruned.layers.iter().fold((0, 0), |sum, l| (sum.0 + l.weights, sum.1 + l.kept));
+    if common.json {
+        let layers: Vec<_> = pruned
+            .layers
+            .iter()
+            .map(|l| json!({ "name": l.name, "weights": l.weights, "nonzero": l.kept, "relative_error": l.error }))
+            .collect();
+        let value = json!({
+            "version": 1, "task": told.name, "error_before": told.before, "error_pruned": told.pruned,
+            "error_after": told.after, "weights": weights, "nonzero": kept, "layers": layers,
+            "iterations": args.retrain, "seconds": told.seconds, "seed": common.seed,
+            "output": args.output.display().to_string(),
+        });
+        return show::result(&value.to_string());
+    }
+    let mut rows = vec![["layer", "weights", "left", "left %", "layer error %"].map(str::to_owned).to_vec()];
+    let percent = |part: usize, whole: usize| format!("{:.1}", 100.0 * part as f64 / whole.max(1) as f64);
+    for l in &pruned.layers {
+        let error = if l.error.is_nan() { "-".to_owned() } else { format!("{:.2}", 100.0 * l.error) };
+        let (weights, kept) = (show::grouped(l.weights as u64), show::grouped(l.kept as u64));
+        rows.push(vec![l.name.clone(), weights, kept, percent(l.kept, l.weights), error]);
+    }
+    let total = [show::grouped(weights as u64), show::grouped(kept as u64), percent(kept, weights)];
+    rows.push([vec!["total".to_owned()], total.to_vec()].concat());
+    show::result(&show::table(&rows));
+    let number = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.2} %"));
+    show::result(&format!(
+        "\nerror {} -> {} pruned -> {} after {} iterations; {:.1} s",
+        number(told.before),
+        number(told.pruned),
+        number(told.after),
+        args.retrain,
+        told.seconds
+    ));
+    show::note(&format!("written to {}", args.output.display()));
+}
+
+/// `0.9`, or `fc1=0.95,fc2=0.8` (the others stay dense).
+fn read_sparsity(text: &str, layers: &[Layer]) -> Result<Vec<f64>> {
+    let wrong = |part: &str| {
+        Error::usage(format!("--sparsity {part:?} is not understood")).hint("a number below 1 like 0.9, or fc1=0.95,fc2=0.8")
+    };
+    let number = |text: &str| text.parse::<f64>().ok().filter(|s| (0.0..1.0).contains(s)).ok_or_else(|| wrong(text));
+    if !text.contains('=') {
+        return Ok(vec![number(text)?; layers.len()]);
+    }
+    let mut all = vec![0.0; layers.len()];
+    for part in text.split(',') {
+        let (name, sparsity) = part.rsplit_once('=').ok_or_else(|| wrong(part))?;
+        let place = layers.iter().position(|l| l.name == name).and_then(|i| all.get_mut(i));
+        let names: Vec<&str> = layers.iter().map(|l| l.name.as_str()).collect();
+        *place.ok_or_else(|| {
+            Error::usage(format!("--sparsity names a layer {name:?} that is not there"))
+                .hint(format!("the layers are {}", names.join(", ")))
+        })? = number(sparsity)?;
+    }
+    Ok(all)
+}

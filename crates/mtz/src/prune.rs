@@ -1,0 +1,301 @@
+//! Sparse networks: layer-wise optimal brain surgeon, one layer after the other.
+//!
+//! A layer's own squared error has the Hessian H = Σ x xᵀ of its inputs. Removing weight p and moving the others as well as possible costs
+//! `w_p² / (2 [H⁻¹]_pp)` (Hassibi and Stork 1993; Dong, Chen and Pan 2017, layer by layer). The cheapest weights of a layer go, then
+//! the rest of each unit is solved again on what it still has, so that later choices know of earlier ones. Every layer is fitted to the
+//! original network's answers on the inputs the pruned network gives it.
+
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::linalg::{Factor, Moments, Problem, Targets};
+use crate::plan::Layer;
+use crate::statistics::{Calibration, moments};
+use rayon::prelude::*;
+use std::ops::ControlFlow;
+
+/// How to choose the weights that go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// By what removing them costs, compensated.
+    BrainSurgeon,
+    /// The smallest, nothing else changed: what everything is compared with.
+    Magnitude,
+}
+
+/// What happened to a layer.
+#[derive(Clone, Debug)]
+pub struct PrunedLayer {
+    /// Its name.
+    pub name: String,
+    /// Weights it had, biases aside.
+    pub weights: usize,
+    /// Weights that are left.
+    pub kept: usize,
+    /// Squared error of the layer's answers relative to their square.
+    pub error: f64,
+}
+
+/// A sparse network.
+#[derive(Clone, Debug)]
+pub struct Pruned {
+    /// The network, zeros where there is no connection.
+    pub graph: Graph,
+    /// Layer by layer.
+    pub layers: Vec<PrunedLayer>,
+}
+
+/// Of what is left, a round removes so much.
+const ROUND: f64 = 0.25;
+/// Multiply-adds the exact rounds of a layer may take; above that, one pass in blocks chooses.
+const EXACT: f64 = 2e12;
+/// Columns whose weights are chosen together in that pass.
+const BLOCK: usize = 128;
+/// Relative to the mean of the diagonal.
+const RIDGE: f64 = 1e-4;
+
+/// Removes a share of every layer's weights: `sparsity[l]` of layer l. `memory` bounds what the statistics of a layer may take. `listen` hears which layer
+/// is at work.
+pub fn prune(
+    original: &Graph,
+    from: &Calibration,
+    sparsity: &[f64],
+    method: Method,
+    memory: u64,
+    mut listen: impl FnMut(usize, &Layer) -> ControlFlow<()>,
+) -> Result<Pruned> {
+    let layers = Layer::all(original)?;
+    if layers.len() != sparsity.len() || sparsity.iter().any(|s| !(0.0..1.0).contains(s)) {
+        return Err(Error::usage("every layer needs a sparsity from 0 to below 1"));
+    }
+    // Gram matrix, its inverse and a factor, in f64.
+    let widest = layers.iter().max_by_key(|l| l.columns());
+    if let Some(layer) = widest.filter(|l| method == Method::BrainSurgeon && needed(l) > memory) {
+        let need = needed(layer).div_ceil(1 << 20);
+        return Err(Error::limit(format!("{} inputs need {need} MiB", layer.columns()))
+            .at_node(&layer.name)
+            .hint("--memory sets the limit; --method magnitude needs no statistics"));
+    }
+    let (mut graph, mut done) = (original.clone(), Vec::new());
+    for (i, (layer, &sparsity)) in layers.iter().zip(sparsity).enumerate() {
+        if listen(i, layer).is_break() {
+            return Err(Error::usage("stopped"));
+        }
+        let weights = layer.units * layer.columns();
+        let kept = weights - (weights as f64 * sparsity).round() as usize;
+        let rows: Vec<f64> = layer.read(&graph).into_iter().map(f64::from).collect();
+        let (rows, error) = match method {
+            Method::Magnitude => (by_magnitude(&rows, layer.columns(), kept), f64::NAN),
+            Method::BrainSurgeon => {
+                let seen = moments(&graph, Some(original), layer, &Calibration { keep: false, ..from.clone() })?;
+                Surgeon::new(layer, &seen)?.operate(&rows, kept)?
+            }
+        };
+        graph = layer.write(&graph, &rows.iter().map(|x| *x as f32).collect::<Vec<_>>())?;
+        done.push(PrunedLayer { name: layer.name.clone(), weights, kept, error });
+    }
+    Ok(Pruned { graph, layers: done })
+}
+
+/// How much of each layer goes if `sparsity` of all weights go, those that cost least relative to what their layer answers. No layer loses more
+/// than 99 %.
+pub fn allocate(
+    original: &Graph,
+    from: &Calibration,
+    sparsity: f64,
+    mut listen: impl FnMut(usize, &Layer) -> ControlFlow<()>,
+) -> Result<Vec<f64>> {
+    let layers = Layer::all(original)?;
+    let mut costs: Vec<(f64, usize)> = Vec::new();
+    for (i, layer) in layers.iter().enumerate() {
+        if listen(i, layer).is_break() {
+            return Err(Error::usage("stopped"));
+        }
+        let seen = moments(original, Some(original), layer, &Calibration { keep: false, ..from.clone() })?;
+        let rows: Vec<f64> = layer.read(original).into_iter().map(f64::from).collect();
+        let scale = seen.squares().max(f64::MIN_POSITIVE) / seen.samples() as f64;
+        let own = Surgeon::new(layer, &seen)?.costs(&rows, &vec![true; rows.len()])?;
+        let weights = own.into_iter().enumerate().filter(|(k, _)| k % (layer.columns() + 1) != layer.columns());
+        costs.extend(weights.map(|(_, cost)| (cost / scale, i)));
+    }
+    costs.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let mut gone = vec![0usize; layers.len()];
+    let wanted = (costs.len() as f64 * sparsity).round() as usize;
+    costs.iter().take(wanted).for_each(|(_, layer)| gone[*layer] += 1);
+    let share = |(layer, gone): (&Layer, &usize)| *gone as f64 / (layer.units * layer.columns()).max(1) as f64;
+    Ok(layers.iter().zip(&gone).map(share).map(|s| s.min(0.99)).collect())
+}
+
+/// Bytes that pruning a layer takes.
+pub fn needed(layer: &Layer) -> u64 {
+    let size = layer.columns() as u64 + 1;
+    4 * 8 * size * size + 3 * 8 * size * layer.units as u64
+}
+
+fn by_magnitude(rows: &[f64], columns: usize, kept: usize) -> Vec<f64> {
+    let scores: Vec<f64> = rows.iter().map(|w| w.abs()).collect();
+    let keep = strongest(&scores, &vec![true; rows.len()], columns, kept);
+    rows.iter().zip(keep).map(|(w, keep)| if keep { *w } else { 0.0 }).collect()
+}
+
+/// The `kept` weights with the highest scores among those that are left; biases (the last of each row) always stay.
+fn strongest(scores: &[f64], left: &[bool], columns: usize, kept: usize) -> Vec<bool> {
+    let is_bias = |i: usize| i % (columns + 1) == columns;
+    let mut order: Vec<usize> = (0..scores.len()).filter(|&i| left[i] && !is_bias(i)).collect();
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+    let mut keep: Vec<bool> = (0..scores.len()).map(is_bias).collect();
+    order.into_iter().take(kept).for_each(|i| keep[i] = true);
+    keep
+}
+
+/// One layer: its statistics and the least-squares problem they pose.
+struct Surgeon<'a> {
+    columns: usize,
+    units: usize,
+    moments: &'a Moments,
+    problem: Problem,
+    /// H, with a ridge.
+    hessian: Vec<f64>,
+}
+
+impl<'a> Surgeon<'a> {
+    fn new(layer: &Layer, moments: &'a Moments) -> Result<Self> {
+        let (columns, units) = (layer.columns(), layer.units);
+        if moments.samples() == 0 {
+            return Err(Error::data("there are no samples").at_node(&layer.name));
+        }
+        let (size, scale) = (columns + 1, 1.0 / moments.samples() as f64);
+        // A layer without a bias has no constant input.
+        let place: Vec<Option<usize>> = (0..size).map(|k| (k < columns || layer.bias.is_some()).then_some(k)).collect();
+        let mut problem = Problem::new(size, units, false);
+        problem.add(moments, scale, &place, Targets::Outputs(&(0..units).collect::<Vec<_>>()))?;
+        let mut hessian = vec![0.0; size * size];
+        for (i, row) in hessian.chunks_mut(size).enumerate() {
+            row.iter_mut().enumerate().for_each(|(j, h)| *h = scale * moments.product(i, j));
+        }
+        let mean = (0..size).map(|i| hessian[i * size + i]).sum::<f64>() / size as f64;
+        (0..size).for_each(|i| hessian[i * size + i] += RIDGE * mean.max(f64::MIN_POSITIVE));
+        Ok(Self { columns, units, moments, problem, hessian })
+    }
+
+    /// The layer with `kept` weights, and the relative error of its answers.
+    fn operate(&self, rows: &[f64], kept: usize) -> Result<(Vec<f64>, f64)> {
+        let size = self.columns + 1;
+        let mut keep = vec![true; rows.len()];
+        let mut rows = self.solve(rows, &keep)?;
+        let exact = 2.0 * self.units as f64 * (size as f64).powi(3) < EXACT;
+        let mut left = self.units * self.columns;
+        while left > kept {
+            left = if exact { kept.max((left as f64 * (1.0 - ROUND)) as usize) } else { kept };
+            keep = if exact {
+                strongest(&self.costs(&rows, &keep)?, &keep, self.columns, left)
+            } else {
+                self.choose_in_blocks(&rows, kept)?
+            };
+            rows = self.solve(&rows, &keep)?;
+        }
+        let error = self.relative_error(&rows);
+        Ok((rows, error))
+    }
+
+    /// Every unit's best weights on what it has.
+    fn solve(&self, rows: &[f64], keep: &[bool]) -> Result<Vec<f64>> {
+        let turn = |i: usize| (i % self.units) * (self.columns + 1) + i / self.units;
+        let prior: Vec<f64> = (0..rows.len()).map(|i| rows[turn(i)]).collect();
+        let keep: Vec<bool> = (0..rows.len()).map(|i| keep[turn(i)]).collect();
+        let solved = self.problem.solve_on(&keep, &prior, RIDGE)?.x;
+        let mut rows = vec![0.0; rows.len()];
+        solved.iter().enumerate().for_each(|(i, x)| rows[turn(i)] = *x);
+        Ok(rows)
+    }
+
+    /// `w_p² / (2 [H⁻¹]_pp)`, H restricted to what the unit still has.
+    fn costs(&self, rows: &[f64], keep: &[bool]) -> Result<Vec<f64>> {
+        let size = self.columns + 1;
+        // At first all units have everything: one inverse is enough.
+        let first = keep.iter().all(|k| *k).then(|| self.inverse_diagonal(&(0..size).collect::<Vec<_>>())).transpose()?;
+        let costs: Result<Vec<Vec<f64>>> = rows
+            .par_chunks(size)
+            .zip(keep.par_chunks(size))
+            .map(|(row, keep)| {
+                let support: Vec<usize> = (0..size).filter(|&k| keep[k]).collect();
+                let own = match &first {
+                    Some(diagonal) => diagonal.clone(),
+                    None => self.inverse_diagonal(&support)?,
+                };
+                let mut costs = vec![0.0; size];
+                support.iter().zip(own).for_each(|(&k, inverse)| costs[k] = row[k] * row[k] / (2.0 * inverse));
+                Ok(costs)
+            })
+            .collect();
+        Ok(costs?.concat())
+    }
+
+    /// The diagonal of H⁻¹ on some columns: with H = L Lᵀ, the squared length of each column of L⁻¹.
+    fn inverse_diagonal(&self, support: &[usize]) -> Result<Vec<f64>> {
+        let (size, n) = (self.columns + 1, support.len());
+        let part: Vec<f64> =
+            support.iter().flat_map(|&i| support.iter().map(move |&j| (i, j))).map(|(i, j)| self.hessian[i * size + j]).collect();
+        let factor = Factor::new(&part, n).ok_or_else(|| Error::data("the statistics of a layer cannot be inverted"))?;
+        let mut inverse = vec![0.0; n * n];
+        (0..n).for_each(|i| inverse[i * n + i] = 1.0);
+        factor.solve_lower(&mut inverse, n);
+        let mut diagonal = vec![0.0; n];
+        inverse.chunks(n.max(1)).for_each(|row| diagonal.iter_mut().zip(row).for_each(|(d, x)| *d += x * x));
+        Ok(diagonal)
+    }
+
+    /// Which weights stay, decided in one pass over the columns: with H⁻¹ = Uᵀ U, removing column i costs w_i² / U_ii² and the columns
+    /// behind it take over `−w_i / U_ii · U_i` (Frantar and Alistarh 2023). Of each block the same share goes.
+    fn choose_in_blocks(&self, rows: &[f64], kept: usize) -> Result<Vec<bool>> {
+        let (size, units) = (self.columns + 1, self.units);
+        let upper = self.inverse_factor()?;
+        let share = kept as f64 / (units * self.columns).max(1) as f64;
+        let (mut rows, mut keep) = (rows.to_vec(), vec![true; rows.len()]);
+        for start in (0..self.columns).step_by(BLOCK) {
+            let end = (start + BLOCK).min(self.columns);
+            let width = end - start;
+            let score = |row: &[f64], k: usize| (row[k] / upper[k * size + k]).powi(2);
+            let scores: Vec<f64> =
+                rows.chunks(size).flat_map(|row| (start..end).map(move |k| score(row, k)).chain([0.0])).collect();
+            let stay = (share * (units * width) as f64).round() as usize;
+            let chosen = strongest(&scores, &vec![true; scores.len()], width, stay);
+            let work = rows.par_chunks_mut(size).zip(keep.par_chunks_mut(size)).zip(chosen.par_chunks(width + 1));
+            work.for_each(|((row, keep), chosen)| {
+                for (k, stays) in (start..end).zip(chosen).filter(|(_, stays)| !**stays) {
+                    keep[k] = *stays;
+                    let error = row[k] / upper[k * size + k];
+                    row[k..].iter_mut().zip(&upper[k * size + k..(k + 1) * size]).for_each(|(w, u)| *w -= error * u);
+                }
+            });
+        }
+        Ok(keep)
+    }
+
+    /// U with H⁻¹ = Uᵀ U.
+    fn inverse_factor(&self) -> Result<Vec<f64>> {
+        let size = self.columns + 1;
+        let singular = || Error::data("the statistics of a layer cannot be inverted");
+        let factor = Factor::new(&self.hessian, size).ok_or_else(singular)?;
+        let mut inverse = vec![0.0; size * size];
+        (0..size).for_each(|i| inverse[i * size + i] = 1.0);
+        factor.solve(&mut inverse, size);
+        let factor = Factor::new(&inverse, size).ok_or_else(singular)?;
+        Ok(factor.upper())
+    }
+
+    /// Σ (w x − y)² / Σ (wᵒ x)², both from the moments: the second with the best dense weights.
+    fn relative_error(&self, rows: &[f64]) -> f64 {
+        let (size, outputs) = (self.columns + 1, self.moments.outputs());
+        let cross = self.moments.cross();
+        let of = |unit: usize| {
+            let row = &rows[unit * size..][..size];
+            let fits: f64 = row.iter().enumerate().map(|(k, w)| w * cross[k * outputs + unit]).sum();
+            let square: f64 = (0..size)
+                .map(|i| row[i] * row.iter().enumerate().map(|(j, w)| w * self.moments.product(i, j)).sum::<f64>())
+                .sum();
+            (fits, square)
+        };
+        let (fits, square) = (0..self.units).into_par_iter().map(of).collect::<Vec<_>>().into_iter().fold((0.0, 0.0), |s, x| (s.0 + x.0, s.1 + x.1));
+        (self.moments.squares() - 2.0 * fits + square).max(0.0) / self.moments.squares().max(f64::MIN_POSITIVE)
+    }
+}
