@@ -243,7 +243,9 @@ pub struct Extract {
 /// What removing a weight costs follows from the layer's inputs on calibration samples; the weights that stay are solved again. No
 /// label is needed. Zeros in the result mean "no connection", and mtz zip keeps them.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  mtz prune models/lenet-300-100-a.onnx --data data/mnist --sparsity 0.9 -o sparse.onnx")]
+#[command(
+    after_help = "Example:\n  mtz prune models/lenet-300-100-a.onnx --data data/mnist --sparsity 0.9 -o sparse.onnx"
+)]
 pub struct Prune {
     /// An ONNX file; NAME=PATH names its task, which is the file's stem otherwise
     #[arg(value_name = "MODEL")]
@@ -439,6 +441,19 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    /// Defaults are the library's; the help repeats them.
+    #[test]
+    fn the_help_tells_the_defaults() {
+        use clap::CommandFactory;
+        let plan = mtz::pipeline::Plan::new(mtz::merge::Recipe::Best);
+        let mut command = Cli::command();
+        let help = command.find_subcommand_mut("zip").unwrap().render_help().to_string();
+        let values = [plan.calibration, plan.shift, plan.retrain, plan.batch_size].map(|n| n.to_string());
+        for value in values.into_iter().chain([plan.rate.to_string()]) {
+            assert!(help.contains(&format!("[default: {value}")), "{value}");
+        }
     }
 
     #[test]

@@ -53,6 +53,7 @@ fn to_text(path: &Path, summary: &Summary) -> String {
             show::grouped(layer.multiply_adds),
         ]);
     }
+    let total = summary.layers.len() + 1;
     rows.push(vec![
         "total".to_owned(),
         String::new(),
@@ -63,6 +64,12 @@ fn to_text(path: &Path, summary: &Summary) -> String {
     let list = |values: &[(String, Shape)]| {
         values.iter().map(|(name, shape)| format!("{name} {shape}")).collect::<Vec<_>>().join(", ")
     };
+    // Zeros are only worth a column where they mean something.
+    if 20 * (summary.parameters - summary.nonzero) > summary.parameters {
+        let counts = summary.layers.iter().map(|l| l.nonzero).chain([summary.nonzero]);
+        let cells = std::iter::once("nonzero".to_owned()).chain(counts.map(|n| show::grouped(n as u64)));
+        rows.iter_mut().take(total + 1).zip(cells).for_each(|(row, cell)| row.insert(4, cell));
+    }
     let operators = summary.operators.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ");
     format!(
         "{}\ninput    {}\noutput   {}\nnodes    {operators}\n\n{}",
@@ -110,7 +117,7 @@ fn joint_json(joint: &Joint) -> Value {
     });
     json!({
         "tasks": joint.members.iter().map(|m| m.name.clone()).collect::<Vec<_>>(),
-        "parameters": { "stored": stored, "shared": shared },
+        "parameters": { "stored": stored, "shared": shared, "nonzero": joint.nonzero() },
         "layers": layers.collect::<Vec<_>>(),
     })
 }
@@ -130,7 +137,7 @@ fn to_json(path: &Path, summary: &Summary) -> Value {
         .iter()
         .map(|l| {
             json!({ "name": l.name, "op": l.op, "units": l.units, "output": dims(&l.output),
-                    "parameters": l.parameters, "multiply_adds": l.multiply_adds })
+                    "parameters": l.parameters, "nonzero": l.nonzero, "multiply_adds": l.multiply_adds })
         })
         .collect();
     json!({
@@ -140,6 +147,7 @@ fn to_json(path: &Path, summary: &Summary) -> Value {
         "layers": layers,
         "operators": summary.operators,
         "parameters": summary.parameters,
+        "nonzero": summary.nonzero,
         "multiply_adds": summary.multiply_adds,
     })
 }

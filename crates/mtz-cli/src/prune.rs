@@ -64,8 +64,7 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
         (true, Some(&target)) => allocate(&graph, &from, target, |i, layer| tell(i, layer, "measuring"))?,
         _ => uniform,
     };
-    let method =
-        if args.method == MethodName::Obs { Method::BrainSurgeon } else { Method::Magnitude };
+    let method = if args.method == MethodName::Obs { Method::BrainSurgeon } else { Method::Magnitude };
     let before = errors(&[&graph], &tasks, &plan)?;
     let pruned = prune(&graph, &from, &sparsity, method, args.memory, |i, layer| tell(i, layer, "pruning"))?;
     let right_after = errors(&[&pruned.graph], &tasks, &plan)?;
@@ -81,8 +80,13 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let after = errors(&[&member.graph], &tasks, &plan)?;
     mtz::onnx::write(&member.graph, &args.output)?;
     let one = |e: Vec<Option<f64>>| e.first().copied().flatten();
-    let result =
-        Told { name, before: one(before), pruned: one(right_after), after: one(after), seconds: begin.elapsed().as_secs_f64() };
+    let result = Told {
+        name,
+        before: one(before),
+        pruned: one(right_after),
+        after: one(after),
+        seconds: begin.elapsed().as_secs_f64(),
+    };
     show_result(args, &pruned, &result, common);
     Ok(ExitCode::SUCCESS)
 }
@@ -136,7 +140,8 @@ fn show_result(args: &Prune, pruned: &Pruned, told: &Told, common: &Common) {
 /// `0.9`, or `fc1=0.95,fc2=0.8` (the others stay dense).
 fn read_sparsity(text: &str, layers: &[Layer]) -> Result<Vec<f64>> {
     let wrong = |part: &str| {
-        Error::usage(format!("--sparsity {part:?} is not understood")).hint("a number below 1 like 0.9, or fc1=0.95,fc2=0.8")
+        Error::usage(format!("--sparsity {part:?} is not understood"))
+            .hint("a number below 1 like 0.9, or fc1=0.95,fc2=0.8")
     };
     let number = |text: &str| text.parse::<f64>().ok().filter(|s| (0.0..1.0).contains(s)).ok_or_else(|| wrong(text));
     if !text.contains('=') {

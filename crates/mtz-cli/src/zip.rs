@@ -212,7 +212,8 @@ pub fn to_json(told: &Told, common: &Common) -> Value {
         .collect();
     json!({
         "version": 1, "tasks": Value::Object(per_task.collect()),
-        "parameters": { "before": zipped.parameters_before, "after": after, "shared": shared },
+        "parameters": { "before": zipped.parameters_before, "after": after, "shared": shared,
+                        "nonzero_before": zipped.nonzero_before, "nonzero_after": zipped.joint.nonzero() },
         "layers": layers, "iterations": zipped.iterations, "seconds": told.seconds,
         "peak_memory_bytes": show::peak_memory(), "seed": common.seed, "output": told.output.display().to_string(),
         "command": std::iter::once("mtz".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
@@ -257,6 +258,11 @@ pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Resul
         show::grouped(shared as u64),
         zipped.iterations,
     ));
+    let nonzero = zipped.joint.nonzero();
+    if 20 * (after - nonzero) > after {
+        let (before, now) = (show::grouped(zipped.nonzero_before as u64), show::grouped(nonzero as u64));
+        show::result(&format!("sparse: {before} -> {now} numbers that are not zero"));
+    }
     show::note(&format!(
         "written to {}\nnext: mtz eval {} --task {} --data PATH",
         output.display(),

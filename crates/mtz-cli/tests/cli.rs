@@ -252,7 +252,9 @@ fn zip_extract_and_eval() {
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let (a, b, data) = (here("../../models/lenet-300-100-a.onnx"), here("../../models/lenet-300-100-b.onnx"), mnist());
     let (a, b, joint) = (format!("a={a}"), format!("b={b}"), path("joint.onnx"));
+    let page = path("report.html");
     let zip = ["zip", &a, &b, "--data", &data, "-o", &joint, "--calibration", "2000", "--retrain", "0", "--json"];
+    let zip = [&zip[..], &["--report", &page]].concat();
     let (code, report) = json(&zip);
     assert_eq!(code, 0, "{report}");
     for task in ["a", "b"] {
@@ -272,6 +274,13 @@ fn zip_extract_and_eval() {
     let bytes = std::fs::metadata(&joint).unwrap().len() as f64;
     let expected = 4.0 * parameters["after"].as_f64().unwrap();
     assert!(bytes < 1.02 * expected, "{bytes} bytes for {expected}");
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(page.contains("<svg") && page.contains("300 a + b") && !page.contains("NaN"), "{page}");
+    // Who shares what can be seen in the file.
+    let (_, inspected) = json(&["inspect", &joint, "--json"]);
+    let layers = &inspected["models"][0]["joint"]["layers"];
+    assert_eq!(layers[0]["owners"], serde_json::json!([{ "tasks": ["a", "b"], "units": 300 }]));
+    assert_eq!(layers[2]["owners"][1], serde_json::json!({ "tasks": ["b"], "units": 10 }));
     // The joint model and what is taken out of it have the reported error.
     let (_, whole) = json(&["eval", &joint, "--task", "b", "--data", &data, "--json"]);
     assert_eq!(whole["error"], report["tasks"]["b"]["error_after"]);
@@ -292,6 +301,39 @@ fn zip_extract_and_eval() {
     let (error, _) = failure(&["zip", &a, &other, "--data", &data, "-o", &nothing]);
     assert!(error.contains("layer 1 is Gemm in a, Conv in b"), "{error}");
     assert!(!Path::new(&nothing).exists());
+}
+
+#[test]
+fn pruned_networks_stay_sparse() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (model, data) = (here("../../models/lenet-300-100-a.onnx"), mnist());
+    let error = |method: &str, out: &str| {
+        let prune = ["prune", &model, "--data", &data, "--sparsity", "0.9", "--method", method, "-o", out];
+        let (code, report) = json(&[&prune[..], &["--calibration", "2000", "--json"]].concat());
+        assert_eq!((code, &report["nonzero"], &report["weights"]), (0, &26_620.into(), &266_200.into()), "{report}");
+        report["error_pruned"].as_f64().unwrap()
+    };
+    let (sparse, other) = (path("sparse.onnx"), path("magnitude.onnx"));
+    let (surgeon, magnitude) = (error("obs", &sparse), error("magnitude", &other));
+    assert!(surgeon < 0.5 * magnitude, "{surgeon} {magnitude}");
+    let (_, inspected) = json(&["inspect", &sparse, "--json"]);
+    let fc1 = inspected["models"][0]["layers"].as_array().unwrap().iter().find(|l| l["name"] == "fc1").unwrap();
+    assert_eq!(fc1["nonzero"], 23_520 + 300);
+    let joint = path("joint.onnx");
+    let (a, b) = (format!("a={sparse}"), format!("b={other}"));
+    let zip = ["zip", &a, &b, "--data", &data, "-o", &joint, "--calibration", "2000", "--retrain", "5", "--json"];
+    let (_, report) = json(&zip);
+    let nonzero = |key: &str| report["parameters"][key].as_u64().unwrap();
+    assert!(nonzero("nonzero_after") <= nonzero("nonzero_before"), "{report}");
+    let (_, inspected) = json(&["inspect", &joint, "--json"]);
+    assert_eq!(inspected["models"][0]["joint"]["parameters"]["nonzero"].as_u64(), Some(nonzero("nonzero_after")));
+    assert!(
+        failure(&["prune", &model, "--data", &data, "--sparsity", "fc9=0.5", "-o", &path("x.onnx")])
+            .1
+            .contains("fc1, fc2, fc3")
+    );
+    assert!(failure(&["prune", &model, "--data", &data, "--sparsity", "1.5", "-o", &path("x.onnx")]).0.contains("1.5"));
 }
 
 /// The kernels for other instruction sets compute the same, up to rounding.

@@ -18,6 +18,8 @@ pub struct Summary {
     pub operators: BTreeMap<&'static str, usize>,
     /// All weights, each counted once.
     pub parameters: usize,
+    /// Those that are not zero.
+    pub nonzero: usize,
     /// Multiply-adds for one sample.
     pub multiply_adds: u64,
 }
@@ -35,6 +37,8 @@ pub struct Layer {
     pub output: Shape,
     /// Its weights.
     pub parameters: usize,
+    /// Those that are not zero.
+    pub nonzero: usize,
     /// Its multiply-adds for one sample.
     pub multiply_adds: u64,
 }
@@ -44,6 +48,11 @@ fn units(op: &Op, output: &Shape) -> usize {
     let dims = output.dims();
     let axis = if matches!(op, Op::MatMul(_)) { dims.last() } else { dims.get(1).or(dims.last()) };
     axis.map_or(1, |d| d.at(1))
+}
+
+fn zeros(graph: &Graph) -> usize {
+    let constants = graph.values().iter().filter_map(|v| v.constant.as_ref());
+    constants.map(|t| t.data().iter().filter(|x| **x == 0.0).count()).sum()
 }
 
 /// Lists what is in a network.
@@ -59,8 +68,9 @@ pub fn inspect(graph: &Graph) -> Summary {
         let output = &graph[node.output].shape;
         let cost = node.op.multiply_adds(&inputs, &output.at(1)) / samples;
         multiply_adds = multiply_adds.saturating_add(cost);
-        let weights = node.inputs.iter().flatten().filter_map(|id| graph[*id].constant.as_ref());
-        let parameters: usize = weights.map(|t| t.data().len()).sum();
+        let weights = || node.inputs.iter().flatten().filter_map(|id| graph[*id].constant.as_ref());
+        let parameters: usize = weights().map(|t| t.data().len()).sum();
+        let nonzero = weights().map(|t| t.data().iter().filter(|x| **x != 0.0).count()).sum();
         if parameters > 0 {
             layers.push(Layer {
                 name: node.name.clone(),
@@ -68,6 +78,7 @@ pub fn inspect(graph: &Graph) -> Summary {
                 units: units(&node.op, output),
                 output: output.clone(),
                 parameters,
+                nonzero,
                 multiply_adds: cost,
             });
         }
@@ -81,6 +92,7 @@ pub fn inspect(graph: &Graph) -> Summary {
         layers,
         operators,
         parameters: graph.parameters(),
+        nonzero: graph.parameters() - zeros(graph),
         multiply_adds,
     }
 }

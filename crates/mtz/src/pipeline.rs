@@ -134,6 +134,8 @@ pub struct Zipped {
     pub layers: Vec<LayerReport>,
     /// Parameters of what was given.
     pub parameters_before: usize,
+    /// Those of them that are not zero.
+    pub nonzero_before: usize,
     /// Iterations of retraining in all.
     pub iterations: usize,
 }
@@ -149,7 +151,7 @@ pub fn zip(
     mut listen: impl FnMut(News) -> ControlFlow<()>,
 ) -> Result<Zipped> {
     let originals: Vec<Graph> = start.members.iter().map(|m| m.graph.clone()).collect();
-    let parameters_before = start.parameters().0;
+    let (parameters_before, nonzero_before) = (start.parameters().0, start.nonzero());
     let mut joint = start;
     if joint.members.len() != tasks.len() || joint.members.iter().zip(tasks).any(|(m, t)| m.name != t.name) {
         return Err(Error::usage("every task of the model needs its data"));
@@ -207,7 +209,7 @@ pub fn zip(
         });
     }
 
-    Ok(Zipped { joint, error_before, layers, parameters_before, iterations })
+    Ok(Zipped { joint, error_before, layers, parameters_before, nonzero_before, iterations })
 }
 
 /// What every task's layer sees and should answer.

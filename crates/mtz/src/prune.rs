@@ -212,7 +212,8 @@ impl<'a> Surgeon<'a> {
     fn costs(&self, rows: &[f64], keep: &[bool]) -> Result<Vec<f64>> {
         let size = self.columns + 1;
         // At first all units have everything: one inverse is enough.
-        let first = keep.iter().all(|k| *k).then(|| self.inverse_diagonal(&(0..size).collect::<Vec<_>>())).transpose()?;
+        let first =
+            keep.iter().all(|k| *k).then(|| self.inverse_diagonal(&(0..size).collect::<Vec<_>>())).transpose()?;
         let costs: Result<Vec<Vec<f64>>> = rows
             .par_chunks(size)
             .zip(keep.par_chunks(size))
@@ -233,9 +234,13 @@ impl<'a> Surgeon<'a> {
     /// The diagonal of H⁻¹ on some columns: with H = L Lᵀ, the squared length of each column of L⁻¹.
     fn inverse_diagonal(&self, support: &[usize]) -> Result<Vec<f64>> {
         let (size, n) = (self.columns + 1, support.len());
-        let part: Vec<f64> =
-            support.iter().flat_map(|&i| support.iter().map(move |&j| (i, j))).map(|(i, j)| self.hessian[i * size + j]).collect();
-        let factor = Factor::new(&part, n).ok_or_else(|| Error::data("the statistics of a layer cannot be inverted"))?;
+        let part: Vec<f64> = support
+            .iter()
+            .flat_map(|&i| support.iter().map(move |&j| (i, j)))
+            .map(|(i, j)| self.hessian[i * size + j])
+            .collect();
+        let factor =
+            Factor::new(&part, n).ok_or_else(|| Error::data("the statistics of a layer cannot be inverted"))?;
         let mut inverse = vec![0.0; n * n];
         (0..n).for_each(|i| inverse[i * n + i] = 1.0);
         factor.solve_lower(&mut inverse, n);
@@ -295,7 +300,86 @@ impl<'a> Surgeon<'a> {
                 .sum();
             (fits, square)
         };
-        let (fits, square) = (0..self.units).into_par_iter().map(of).collect::<Vec<_>>().into_iter().fold((0.0, 0.0), |s, x| (s.0 + x.0, s.1 + x.1));
+        let (fits, square) = (0..self.units)
+            .into_par_iter()
+            .map(of)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .fold((0.0, 0.0), |s, x| (s.0 + x.0, s.1 + x.1));
         (self.moments.squares() - 2.0 * fits + square).max(0.0) / self.moments.squares().max(f64::MIN_POSITIVE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::architecture::{self, Task};
+    use crate::random;
+
+    /// Solves A x = b by elimination with row exchange.
+    fn eliminate(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
+        let n = b.len();
+        for i in 0..n {
+            let pivot = (i..n).max_by(|&p, &q| a[p][i].abs().total_cmp(&a[q][i].abs())).unwrap();
+            a.swap(i, pivot);
+            b.swap(i, pivot);
+            let (top, bottom) = a.split_at_mut(i + 1);
+            for (row, k) in bottom.iter_mut().zip(i + 1..) {
+                let factor = row[i] / top[i][i];
+                row.iter_mut().zip(&top[i]).for_each(|(x, y)| *x -= factor * y);
+                b[k] -= factor * b[i];
+            }
+        }
+        for i in (0..n).rev() {
+            let rest: f64 = (i + 1..n).map(|j| a[i][j] * b[j]).sum();
+            b[i] = (b[i] - rest) / a[i][i];
+        }
+        b
+    }
+
+    /// What a removal costs is what it costs when everything else is solved again by brute force; and so are the weights that stay.
+    #[test]
+    fn costs_and_weights_are_those_of_brute_force() {
+        let shape = Task { input: vec![6], outputs: 3, mean: vec![], std: vec![] };
+        let graph = architecture::build("lenet-300-100", &shape, 0.02, 1).unwrap();
+        let layer = &Layer::all(&graph).unwrap()[0];
+        let (columns, units, samples) = (layer.columns(), layer.units, 80);
+        let numbers = |seed: u64, n: usize| -> Vec<f32> { (0..n as u64).map(|i| random::normal(seed, i)).collect() };
+        let (x, y) = (numbers(1, samples * columns), numbers(2, samples * units));
+        let mut seen = Moments::new(columns, units);
+        seen.add(&x, &y).unwrap();
+        let surgeon = Surgeon::new(layer, &seen).unwrap();
+        let size = columns + 1;
+        let brute = |unit: usize, support: &[usize]| -> (Vec<f64>, f64) {
+            let a = support.iter().map(|&i| support.iter().map(|&j| surgeon.hessian[i * size + j]).collect()).collect();
+            let b: Vec<f64> = support.iter().map(|&i| seen.cross()[i * units + unit] / samples as f64).collect();
+            let w = eliminate(a, b.clone());
+            let gain = -0.5 * w.iter().zip(&b).map(|(w, b)| w * b).sum::<f64>();
+            (w, gain)
+        };
+        let all: Vec<usize> = (0..size).collect();
+        let rows: Vec<f64> = (0..units).flat_map(|u| brute(u, &all).0).collect();
+        let costs = surgeon.costs(&rows, &vec![true; rows.len()]).unwrap();
+        for unit in 0..units {
+            for p in 0..columns {
+                let rest: Vec<usize> = all.iter().copied().filter(|&k| k != p).collect();
+                let expected = brute(unit, &rest).1 - brute(unit, &all).1;
+                let ours = costs[unit * size + p];
+                assert!((ours - expected).abs() < 1e-6 * (1.0 + expected), "{ours} {expected}");
+            }
+        }
+        let (pruned, _) = surgeon.operate(&rows, units * columns / 2).unwrap();
+        for (unit, row) in pruned.chunks(size).enumerate() {
+            let support: Vec<usize> = all.iter().copied().filter(|&k| row[k] != 0.0).collect();
+            for (w, &k) in brute(unit, &support).0.iter().zip(&support) {
+                assert!((w - row[k]).abs() < 1e-3 * (1.0 + w.abs()), "{w} {}", row[k]);
+            }
+        }
+        let left = pruned.chunks(size).flat_map(|row| &row[..columns]).filter(|w| **w != 0.0).count();
+        assert_eq!(left, units * columns / 2);
+        // The pass in blocks keeps as many.
+        let keep = surgeon.choose_in_blocks(&rows, units * columns / 2).unwrap();
+        let kept = keep.chunks(size).flat_map(|row| &row[..columns]).filter(|k| **k).count();
+        assert_eq!(kept, units * columns / 2);
     }
 }

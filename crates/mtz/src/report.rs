@@ -77,7 +77,8 @@ fn bar(page: &mut String, layer: &Value) {
         let tasks: Vec<&str> = part["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let (count, label) = (part["units"].as_u64().unwrap_or(0), escape(&tasks.join(" + ")));
         let class = if tasks.len() > 1 { " class=\"shared\"" } else { "" };
-        let _ = write!(page, "<span{class} style=\"flex:{count}\" title=\"{label}: {count} units\">{count} {label}</span>");
+        let _ =
+            write!(page, "<span{class} style=\"flex:{count}\" title=\"{label}: {count} units\">{count} {label}</span>");
     }
     page.push_str("</div>\n");
 }

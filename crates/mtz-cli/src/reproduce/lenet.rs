@@ -1,4 +1,4 @@
-//! Table 1 of the paper: two LeNets for the same task, all hidden units shared.
+//! Table 1 of the paper: two LeNets for the same task, dense or sparse, all hidden units shared.
 
 use super::{Figure, Outcome, Workshop, beside, mean};
 use crate::show;
@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 /// A row of Table 1.
 struct Row {
     architecture: &'static str,
+    sparse: bool,
     pairs: usize,
     /// The paper's errors before, after and the number of iterations.
     paper: ([f64; 2], f64, usize),
@@ -21,9 +22,10 @@ struct Row {
     budgets: &'static [usize],
 }
 
-const ROWS: [Row; 2] = [
+const ROWS: [Row; 4] = [
     Row {
         architecture: "lenet-300-100",
+        sparse: false,
         pairs: 5,
         paper: ([1.57, 1.60], 1.64, 550),
         paper_zipped: Some((0.95, 1.50)),
@@ -31,16 +33,38 @@ const ROWS: [Row; 2] = [
     },
     Row {
         architecture: "lenet-5",
+        sparse: false,
         pairs: 3,
         paper: ([0.89, 0.95], 0.93, 600),
         paper_zipped: None,
         budgets: &[50, 100, 200, 300, 400, 600],
     },
+    Row {
+        architecture: "lenet-300-100",
+        sparse: true,
+        pairs: 5,
+        paper: ([1.80, 1.81], 1.83, 800),
+        paper_zipped: None,
+        budgets: &[100, 200, 400, 800],
+    },
+    Row {
+        architecture: "lenet-5",
+        sparse: true,
+        pairs: 3,
+        paper: ([1.27, 1.28], 1.29, 1200),
+        paper_zipped: None,
+        budgets: &[200, 400, 800, 1200],
+    },
 ];
+
+/// The share of the weights that sparse networks have lost, and the iterations they were retrained for.
+const SPARSITY: (f64, usize) = (0.9, 300);
 
 /// Mean errors over both tasks, of one pair.
 struct Pair {
     before: f64,
+    /// Numbers that are not zero, of both networks and of the joint one.
+    nonzero: (usize, usize),
     random: (f64, f64),
     paper: (f64, f64),
     paper_retrained: f64,
@@ -50,7 +74,7 @@ struct Pair {
 
 pub fn run(workshop: &Workshop) -> Result<Outcome> {
     let (mut text, mut json, mut series) = (Vec::new(), serde_json::Map::new(), Vec::new());
-    for row in &ROWS {
+    for row in ROWS.iter().filter(|row| row.sparse == workshop.args.sparse) {
         let pairs: Vec<Pair> =
             (0..workshop.pairs(row.pairs)).map(|i| measure(workshop, row, i)).collect::<Result<_>>()?;
         text.push(describe(row, &pairs));
@@ -60,19 +84,26 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         series.push(Series { name: row.architecture.to_owned(), points: std::iter::once(zero).chain(rest).collect() });
     }
     let chart = Chart {
-        title: "Two LeNets in one, all hidden units shared".into(),
+        title: format!(
+            "Two {}LeNets in one, all hidden units shared",
+            if workshop.args.sparse { "sparse " } else { "" }
+        ),
         x_label: "iterations of retraining, without labels".into(),
         y_label: "increase of the error, points".into(),
         mark: Some((0.0, "the separate networks".into())),
         series,
         ..Chart::default()
     };
-    Ok(Outcome { text: text.join("\n\n"), json: Value::Object(json), charts: vec![("", chart)] })
+    let suffix = if workshop.args.sparse { "-sparse" } else { "" };
+    Ok(Outcome { suffix, text: text.join("\n\n"), json: Value::Object(json), charts: vec![("", chart)] })
 }
 
 fn measure(workshop: &Workshop, row: &Row, index: usize) -> Result<Pair> {
     let number = 2 * index as u64 + 1;
-    let network = |n| workshop.network(row.architecture, "mnist", n);
+    let network = |n| match row.sparse {
+        false => workshop.network(row.architecture, "mnist", n),
+        true => workshop.sparse_network(row.architecture, "mnist", n, SPARSITY),
+    };
     let (a, b) = (network(number)?, network(number + 1)?);
     let bench = workshop.bench("mnist", &a)?;
     let tasks = ["a", "b"].map(|name| Task::whole(name, &bench.train, &bench.test));
@@ -101,6 +132,7 @@ fn measure(workshop: &Workshop, row: &Row, index: usize) -> Result<Pair> {
     }
     Ok(Pair {
         before: mean(&best.error_before),
+        nonzero: (best.nonzero_before, best.joint.nonzero()),
         random: first_and_last(&random),
         paper: first_and_last(&paper),
         paper_retrained: first_and_last(&paper_retrained).1,
@@ -157,7 +189,19 @@ fn describe(row: &Row, pairs: &[Pair]) -> String {
         ),
         None => "something is still lost after the last".to_owned(),
     };
-    format!("{}, {} pairs: mean (lowest to highest)\n{}\n{end}", row.architecture, pairs.len(), show::table(&rows))
+    let sparse = match (row.sparse, pairs.first()) {
+        (true, Some(pair)) => format!(
+            ", {:.0} % of the weights removed ({} + {} iterations); not zero: {} -> {}",
+            100.0 * SPARSITY.0,
+            "mtz prune --global",
+            SPARSITY.1,
+            show::grouped(pair.nonzero.0 as u64),
+            show::grouped(pair.nonzero.1 as u64)
+        ),
+        _ => String::new(),
+    };
+    let pairs = pairs.len();
+    format!("{}{sparse}\n{pairs} pairs: mean (lowest to highest)\n{}\n{end}", row.architecture, show::table(&rows))
 }
 
 fn to_json(row: &Row, pairs: &[Pair]) -> Value {
@@ -169,7 +213,8 @@ fn to_json(row: &Row, pairs: &[Pair]) -> Value {
         .map(|(i, n)| json!({ "iterations": n, "result": both(&|p| p.retrained[i]) }))
         .collect();
     json!({
-        "pairs": pairs.len(),
+        "pairs": pairs.len(), "sparse": row.sparse,
+        "nonzero": pairs.iter().map(|p| json!({ "before": p.nonzero.0, "after": p.nonzero.1 })).collect::<Vec<_>>(),
         "separate": figure(pairs, |p| p.before).json(),
         "random_first_layer": both(&|p| p.random.0), "random": both(&|p| p.random.1),
         "paper_recipe_first_layer": both(&|p| p.paper.0), "paper_recipe": both(&|p| p.paper.1),

@@ -13,8 +13,11 @@ use mtz::chart::{Chart, Point};
 use mtz::data::{Dataset, Feed, Normalisation, OpenOptions, Part, locate};
 use mtz::error::{Error, Result};
 use mtz::graph::Graph;
-use mtz::pipeline::{Plan, Task, Zipped, zip};
+use mtz::merge::Recipe;
+use mtz::pipeline::{Plan, Task, Zipped, retrain, zip};
 use mtz::plan::{Joint, permute_hidden};
+use mtz::prune::{Method, allocate, prune};
+use mtz::statistics::Calibration;
 use mtz::train::{Fit, Rule, fit};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
@@ -30,6 +33,7 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
         Experiment::Tasks => ("tasks", tasks::run(&workshop)?),
         Experiment::Many => ("many", many::run(&workshop)?),
     };
+    let name = format!("{name}{}", outcome.suffix);
     let mut json = json!({ "version": 1, "experiment": name, "seed": common.seed });
     if let (Value::Object(all), Value::Object(own)) = (&mut json, outcome.json) {
         all.extend(own);
@@ -50,6 +54,8 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
 
 /// What an experiment has to tell.
 pub struct Outcome {
+    /// Behind the experiment's name, in the names of files.
+    pub suffix: &'static str,
     pub text: String,
     pub json: Value,
     /// With what is put behind the experiment's name.
@@ -115,6 +121,39 @@ impl Workshop<'_> {
         let graph = permute_hidden(&report.graph, seed)?;
         mtz::onnx::write(&graph, &path)?;
         Ok(graph)
+    }
+
+    /// The same network without most of its weights, and briefly retrained: from an earlier run, or made now.
+    pub fn sparse_network(
+        &self,
+        architecture: &str,
+        data: &str,
+        number: u64,
+        (sparsity, iterations): (f64, usize),
+    ) -> Result<Graph> {
+        let seed = self.common.seed.wrapping_add(number);
+        let path = self.args.output.join("networks").join(format!("{architecture}-{data}-{seed}-sparse.onnx"));
+        if path.exists() {
+            return mtz::onnx::read(&path);
+        }
+        let dense = self.network(architecture, data, number)?;
+        let bench = self.bench(data, &dense)?;
+        let plan = Plan { seed, ..Plan::new(Recipe::Best) };
+        let order = mtz::random::permutation(seed, bench.train.len());
+        let samples: Vec<usize> = order.into_iter().take(plan.calibration).collect();
+        let from = Calibration { feed: &bench.train, samples, batch_size: 512, seed, keep: false, shift: 0 };
+        let bar = show::stages(self.common.quiet);
+        bar.set_message(format!("pruning {architecture} {seed}"));
+        let shares = allocate(&dense, &from, sparsity, |_, _| ControlFlow::Continue(()))?;
+        let listen = |_: usize, _: &mtz::plan::Layer| ControlFlow::Continue(());
+        let pruned = prune(&dense, &from, &shares, Method::BrainSurgeon, plan.memory, listen)?;
+        let tasks = [Task::whole("sparse", &bench.train, &bench.test)];
+        let mut joint = Joint::single("sparse".into(), pruned.graph)?;
+        retrain(&mut joint, &tasks, &[dense], &[1.0], &plan, iterations, |_| ControlFlow::Continue(()))?;
+        bar.finish_and_clear();
+        let member = joint.members.pop().ok_or_else(|| Error::model("nothing was pruned"))?;
+        mtz::onnx::write(&member.graph, &path)?;
+        Ok(member.graph)
     }
 
     /// Zips with a line of progress.

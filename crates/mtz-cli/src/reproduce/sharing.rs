@@ -99,5 +99,5 @@ fn report(errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, pairs: usize) -> Outco
          paper: all 300 of the first layer +0.95, random sharing 33.47 %; both layers +1.50",
         before.show(false)
     );
-    Outcome { text: format!("{head}\n\n{}", text.join("\n\n")), json: Value::Object(json), charts }
+    Outcome { suffix: "", text: format!("{head}\n\n{}", text.join("\n\n")), json: Value::Object(json), charts }
 }

@@ -33,7 +33,15 @@ impl Moments {
     /// No samples yet.
     pub fn new(inputs: usize, outputs: usize) -> Self {
         let size = inputs + 1;
-        Self { inputs, outputs, gram: vec![0.0; size * size], cross: vec![0.0; size * outputs], rows: None, squares: 0.0, samples: 0 }
+        Self {
+            inputs,
+            outputs,
+            gram: vec![0.0; size * size],
+            cross: vec![0.0; size * outputs],
+            rows: None,
+            squares: 0.0,
+            samples: 0,
+        }
     }
 
     /// No samples yet, and all that come are kept.
@@ -83,7 +91,9 @@ impl Moments {
         if x.len() != samples * self.inputs || y.len() != samples * self.outputs {
             return Err(Error::usage("inputs and outputs of different samples"));
         }
-        self.squares += y.iter().map(|y| f64::from(*y) * f64::from(*y)).sum::<f64>();
+        for part in y.chunks((CHUNK * self.outputs).max(1)) {
+            self.squares += part.iter().map(|y| f64::from(*y) * f64::from(*y)).sum::<f64>();
+        }
         if let Some(rows) = &mut self.rows {
             rows.0.extend_from_slice(x);
             rows.1.extend_from_slice(y);

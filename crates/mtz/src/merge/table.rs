@@ -24,6 +24,15 @@ pub struct Table<'a> {
     dual: bool,
 }
 
+/// When the solution of a sparse layer learns of its zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Zeros {
+    /// Before: least squares on the connections that stay.
+    Known,
+    /// Afterwards, as in the paper: the dense solution loses the others.
+    Afterwards,
+}
+
 /// One layer of one task.
 struct Task<'a> {
     /// The joint number of each column.
@@ -95,7 +104,7 @@ impl<'a> Table<'a> {
                 self.add(&mut problem, t, &place, Targets::Weights(&weights))?;
             }
         }
-        self.solve(&problem, &used, units, ridge, report)
+        self.solve(&problem, &used, units, Zeros::Known, ridge, report)
     }
 
     /// The paper's f for the units that task t has just joined: weights from the columns that both sides have become one, all others stay.
@@ -113,7 +122,7 @@ impl<'a> Table<'a> {
             self.add(&mut problem, s, &place, Targets::Weights(&before))?;
         }
         self.add(&mut problem, t, &place, Targets::Weights(&own))?;
-        self.solve(&problem, &common, &joined, ridge, report)
+        self.solve(&problem, &common, &joined, Zeros::Afterwards, ridge, report)
     }
 
     /// The paper's baseline: units that task t has just joined take the weights of one of the two sides, at random.
@@ -163,14 +172,20 @@ impl<'a> Table<'a> {
         problem: &Problem,
         columns: &[usize],
         units: &[Owners],
+        zeros: Zeros,
         ridge: f64,
         report: &mut Merged,
     ) -> Result<()> {
         let weights = |column: &usize| units.iter().map(|owners| self.pool_weight(owners, *column)).collect::<Vec<_>>();
         let prior: Vec<f64> = columns.iter().flat_map(weights).collect();
-        let solved = match self.supports(columns, units) {
-            None => problem.solve(&prior, ridge)?,
-            Some(keep) => problem.solve_on(&keep, &prior, ridge)?,
+        let solved = match (self.supports(columns, units), zeros) {
+            (None, _) => problem.solve(&prior, ridge)?,
+            (Some(keep), Zeros::Known) => problem.solve_on(&keep, &prior, ridge)?,
+            (Some(keep), Zeros::Afterwards) => {
+                let mut solved = problem.solve(&prior, ridge)?;
+                solved.x.iter_mut().zip(keep).filter(|(_, keep)| !keep).for_each(|(x, _)| *x = 0.0);
+                solved
+            }
         };
         report.note(solved.ridge, solved.raised);
         for (&column, row) in columns.iter().zip(solved.x.chunks(units.len().max(1))) {

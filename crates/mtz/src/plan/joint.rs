@@ -146,6 +146,24 @@ impl Joint {
         (all + own, shared)
     }
 
+    /// Numbers the joint model stores that are not connections removed from a sparse layer.
+    pub fn nonzero(&self) -> usize {
+        let mut zeros = 0;
+        for layer in 0..self.depth() {
+            let mut missing: BTreeSet<(usize, Column)> = BTreeSet::new();
+            for member in &self.members {
+                let (at, columns) = (&member.layers[layer], member.columns(layer));
+                let rows = at.read(&member.graph);
+                for (row, &unit) in rows.chunks(at.columns() + 1).zip(&member.units[layer]) {
+                    let weights = row.iter().take(at.columns()).zip(&columns);
+                    missing.extend(weights.filter(|(x, _)| **x == 0.0).map(|(_, column)| (unit, *column)));
+                }
+            }
+            zeros += missing.len();
+        }
+        self.parameters().0 - zeros
+    }
+
     /// Parameters in which shared weights are one number, and how each task's network uses them.
     pub fn bind(&self) -> Result<(Parameters, Vec<Bindings>)> {
         let mut parameters = Parameters::new();

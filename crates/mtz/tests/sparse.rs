@@ -1,0 +1,141 @@
+//! Sparse networks: what must hold for any masks.
+#![allow(clippy::unwrap_used)]
+
+use mtz::architecture::{self, Task as Shape};
+use mtz::assemble;
+use mtz::data::{Dataset, Feed, Normalisation, Samples};
+use mtz::error::Result;
+use mtz::graph::Graph;
+use mtz::merge::{Recipe, Share};
+use mtz::pipeline::{Plan, Task, zip};
+use mtz::plan::{Joint, Layer};
+use mtz::prune::{Method, allocate, prune};
+use mtz::random;
+use mtz::statistics::Calibration;
+use proptest::prelude::*;
+use std::ops::ControlFlow;
+
+/// Images with a few bright spots.
+struct Spots;
+
+impl Samples for Spots {
+    fn len(&self) -> usize {
+        200
+    }
+
+    fn shape(&self) -> &[usize] {
+        &[1, 16, 16]
+    }
+
+    fn is_bytes(&self) -> bool {
+        false
+    }
+
+    fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {
+        out.iter_mut().enumerate().for_each(|(i, x)| *x = random::normal(index as u64, i as u64).max(0.0));
+        Ok(())
+    }
+}
+
+fn network(architecture: &str, seed: u64) -> Graph {
+    let shape = Shape { input: vec![1, 16, 16], outputs: 4, mean: vec![0.4], std: vec![0.6] };
+    architecture::build(architecture, &shape, 0.1, seed).unwrap()
+}
+
+fn feed(graph: &Graph) -> Feed {
+    Feed::new(Dataset { samples: Box::new(Spots), labels: None }, graph, Normalisation::default()).unwrap()
+}
+
+/// Zeros at random.
+fn thinned(graph: &Graph, sparsity: f32, seed: u64) -> Graph {
+    let mut sparse = graph.clone();
+    for (l, layer) in Layer::all(graph).unwrap().iter().enumerate() {
+        let mut rows = layer.read(&sparse);
+        for (i, w) in rows.iter_mut().enumerate() {
+            let bias = i % (layer.columns() + 1) == layer.columns();
+            if !bias && random::uniform(random::bits(seed, l as u64), i as u64) < sparsity {
+                *w = 0.0;
+            }
+        }
+        sparse = layer.write(&sparse, &rows).unwrap();
+    }
+    sparse
+}
+
+fn zeros(graph: &Graph) -> Vec<Vec<bool>> {
+    let weights = |l: &Layer| {
+        let rows = l.read(graph);
+        rows.chunks(l.columns() + 1).flat_map(|r| r[..l.columns()].iter().map(|w| *w == 0.0)).collect::<Vec<bool>>()
+    };
+    Layer::all(graph).unwrap().iter().map(weights).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn masks_hold_and_nothing_grows(seed in 0u64..1000, a in 0.2f32..0.95, b in 0.2f32..0.95, share in 0.0f64..=1.0, paper: bool, conv: bool) {
+        let architecture = if conv { "lenet-5" } else { "lenet-300-100" };
+        let networks = [thinned(&network(architecture, seed), a, seed), thinned(&network(architecture, seed + 1), b, seed + 1)];
+        let feed = feed(&networks[0]);
+        let tasks = ["a", "b"].map(|name| Task { test: None, ..Task::whole(name, &feed, &feed) });
+        let single = |(name, g): (&str, &Graph)| Joint::single(name.into(), g.clone()).unwrap();
+        let start = Joint::beside(["a", "b"].into_iter().zip(&networks).map(single).collect()).unwrap();
+        let recipe = if paper { Recipe::Paper } else { Recipe::Best };
+        let plan = Plan { share: Share::Fraction(share), shift: 0, retrain: 0, ..Plan::new(recipe) };
+        let before = zip(start.clone(), &tasks, &plan, |_| ControlFlow::Continue(())).unwrap();
+        prop_assert!(before.joint.nonzero() <= before.nonzero_before, "{} > {}", before.joint.nonzero(), before.nonzero_before);
+        // Retraining moves weights but makes no connection.
+        let again = Plan { retrain: 3, batch_size: 16, ..plan };
+        let after = zip(start, &tasks, &again, |_| ControlFlow::Continue(())).unwrap();
+        prop_assert!(after.joint.nonzero() <= before.nonzero_before);
+        let bytes = mtz::onnx::to_bytes(&assemble::to_graph(&after.joint, false).unwrap()).unwrap();
+        let file = assemble::from_graph(&mtz::onnx::parse(&bytes).unwrap()).unwrap().unwrap();
+        prop_assert_eq!(file.nonzero(), after.joint.nonzero());
+        // A task that shares nothing keeps its own zeros.
+        if share * 30.0 < 0.5 {
+            for (member, original) in after.joint.members.iter().zip(&networks) {
+                for (now, was) in zeros(&member.graph).iter().zip(zeros(original)) {
+                    prop_assert!(now.iter().zip(&was).all(|(now, was)| *now || !*was));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn so_many_weights_go_as_asked_for() {
+    for architecture in ["lenet-300-100", "lenet-5"] {
+        let graph = network(architecture, 3);
+        let feed = feed(&graph);
+        let from =
+            Calibration { feed: &feed, samples: (0..200).collect(), batch_size: 64, seed: 0, keep: false, shift: 0 };
+        let layers = Layer::all(&graph).unwrap();
+        for method in [Method::BrainSurgeon, Method::Magnitude] {
+            let pruned =
+                prune(&graph, &from, &vec![0.8; layers.len()], method, 1 << 30, |_, _| ControlFlow::Continue(()))
+                    .unwrap();
+            for (zeros, layer) in zeros(&pruned.graph).iter().zip(&pruned.layers) {
+                let left = zeros.iter().filter(|z| !**z).count();
+                assert_eq!((left, layer.weights), (layer.kept, zeros.len()));
+                assert_eq!(layer.kept, layer.weights - (0.8 * layer.weights as f64).round() as usize);
+            }
+        }
+        let shares = allocate(&graph, &from, 0.7, |_, _| ControlFlow::Continue(())).unwrap();
+        let (gone, all) = shares.iter().zip(&layers).fold((0.0, 0.0), |sum, (share, l)| {
+            let weights = (l.units * l.columns()) as f64;
+            (sum.0 + share * weights, sum.1 + weights)
+        });
+        assert!((gone / all - 0.7).abs() < 0.02, "{shares:?}");
+    }
+}
+
+#[test]
+fn layers_that_are_too_wide_are_refused_with_a_figure() {
+    let graph = network("lenet-300-100", 3);
+    let feed = feed(&graph);
+    let from = Calibration { feed: &feed, samples: (0..20).collect(), batch_size: 64, seed: 0, keep: false, shift: 0 };
+    let error = prune(&graph, &from, &[0.5; 3], Method::BrainSurgeon, 1 << 20, |_, _| ControlFlow::Continue(()));
+    let text = error.err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(text.contains("256 inputs need 3 MiB"), "{text}");
+}
