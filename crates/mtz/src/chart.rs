@@ -101,10 +101,11 @@ impl Chart {
             let _ = writeln!(
                 svg,
                 "<line stroke=\"#888\" stroke-dasharray=\"5 4\" x1=\"{LEFT}\" y1=\"{0:.1}\" x2=\"{right}\" y2=\"{0:.1}\"/>\
-                 <text class=\"mtz-ink\" x=\"{right}\" y=\"{1:.1}\" text-anchor=\"end\" opacity=\"0.7\">{2}</text>",
+                 <text class=\"mtz-ink\" x=\"{3:.1}\" y=\"{1:.1}\" opacity=\"0.7\">{2}</text>",
                 up(*value),
-                up(*value) - 4.0,
-                escape(meaning)
+                up(*value) + 14.0,
+                escape(meaning),
+                LEFT + 6.0
             );
         }
         let mut legend = LEFT;

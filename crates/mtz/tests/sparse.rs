@@ -130,6 +130,15 @@ fn so_many_weights_go_as_asked_for() {
     }
 }
 
+/// A sparse network's file is small, and reads back bit for bit.
+#[test]
+fn zeros_take_no_room_in_a_file() {
+    let graph = thinned(&network("lenet-300-100", 3), 0.9, 5);
+    let bytes = mtz::onnx::to_bytes(&graph).unwrap();
+    assert!(bytes.len() < 2 * graph.parameters(), "{} bytes for {} parameters", bytes.len(), graph.parameters());
+    assert!(mtz::onnx::parse(&bytes).unwrap() == graph);
+}
+
 #[test]
 fn layers_that_are_too_wide_are_refused_with_a_figure() {
     let graph = network("lenet-300-100", 3);

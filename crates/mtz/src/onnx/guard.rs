@@ -32,7 +32,7 @@ impl Message {
             (Self::Model, 7) => Self::Graph,
             (Self::Model, 8 | 14) | (Self::Tensor, 13) | (Self::Shape, 1) => Self::Plain,
             (Self::Graph, 1) => Self::Node,
-            (Self::Graph, 5) | (Self::Attribute, 5) | (Self::Sparse, 1) => Self::Tensor,
+            (Self::Graph, 5) | (Self::Attribute, 5) | (Self::Sparse, 1 | 2) => Self::Tensor,
             (Self::Graph, 11 | 12) => Self::Value,
             (Self::Graph, 15) => Self::Sparse,
             (Self::Node, 5) => Self::Attribute,

@@ -52,11 +52,16 @@ pub struct GraphProto {
     pub sparse_initializer: Vec<SparseTensorProto>,
 }
 
-/// Only noticed, to be refused by name.
+/// A tensor that is mostly zero. Its name is that of its values.
 #[derive(Clone, PartialEq, Message)]
 pub struct SparseTensorProto {
     #[prost(message, optional, tag = "1")]
     pub values: Option<TensorProto>,
+    /// Places in row-major order: one number for each value, or one for each value and axis.
+    #[prost(message, optional, tag = "2")]
+    pub indices: Option<TensorProto>,
+    #[prost(int64, repeated, tag = "3")]
+    pub dims: Vec<i64>,
 }
 
 #[derive(Clone, PartialEq, Message)]

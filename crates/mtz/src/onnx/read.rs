@@ -106,7 +106,8 @@ fn used_names(proto: &GraphProto) -> HashSet<String> {
 fn written_names(proto: &GraphProto) -> HashSet<String> {
     let outputs = proto.node.iter().flat_map(|n| &n.output);
     let others = proto.initializer.iter().map(|t| &t.name).chain(proto.input.iter().map(|i| &i.name));
-    outputs.chain(others).cloned().collect()
+    let sparse = proto.sparse_initializer.iter().filter_map(|s| s.values.as_ref()).map(|v| &v.name);
+    outputs.chain(others).chain(sparse).cloned().collect()
 }
 
 /// What a name stands for.
@@ -156,9 +157,14 @@ impl Reader {
     /// Weights and inputs.
     fn interface(&mut self, proto: &GraphProto) -> Result<()> {
         for sparse in &proto.sparse_initializer {
-            let name = sparse.values.as_ref().map_or("", |v| v.name.as_str());
-            self.offences.push(format!("{name} (sparse initializer): sparse tensors are not supported"));
-            self.unknown.insert(name.to_owned());
+            let name = sparse.values.as_ref().map_or("", |v| v.name.as_str()).to_owned();
+            match self.tensors.sparse(sparse) {
+                Ok(tensor) => self.define(&name, Operand::Weight(tensor))?,
+                Err(e) if e.kind() == ErrorKind::Unsupported => {
+                    self.offend(&name, "sparse initializer", &e, std::slice::from_ref(&name));
+                }
+                Err(e) => return Err(e),
+            }
         }
         for tensor in &proto.initializer {
             match self.constant(tensor) {

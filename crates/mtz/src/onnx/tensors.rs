@@ -1,6 +1,6 @@
 //! Tensors of a file: raw or typed data, in the file or beside it, of any element type.
 
-use super::proto::{TensorProto, data_type};
+use super::proto::{SparseTensorProto, TensorProto, data_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::node::{Scalar, Static, to_f32};
 use crate::tensor::{MAX_ELEMENTS, Tensor};
@@ -12,6 +12,11 @@ use std::path::{Component, Path, PathBuf};
 
 /// Constants of integers are small in real models: shapes, axes, indices.
 const MAX_INTEGERS: usize = 1 << 22;
+
+/// A sparse tensor may be this large however little it stores,
+const MAX_ZEROS: usize = 1 << 22;
+/// or this many times what it stores.
+const MAX_SPARSENESS: usize = 1000;
 
 /// All weights of a model together may take this much memory: what a file says of itself is not to be trusted.
 const MAX_MODEL_BYTES: usize = 16 << 30;
@@ -45,6 +50,46 @@ impl TensorReader {
             (other, _) => return Err(Error::unsupported(format!("{} is not a floating type", type_name(other)))),
         };
         check_count(proto, data.len(), count)?;
+        Tensor::new(shape, data)
+    }
+
+    /// A sparse tensor of a floating type, zeros filled in.
+    pub fn sparse(&mut self, proto: &SparseTensorProto) -> Result<Tensor> {
+        let (Some(values), Some(places)) = (&proto.values, &proto.indices) else {
+            return Err(Error::model("a sparse tensor lacks values or indices"));
+        };
+        let wrong = || Error::model(format!("sparse tensor {:?} has indices that do not fit", values.name));
+        let whole = TensorProto { dims: proto.dims.clone(), name: values.name.clone(), ..TensorProto::default() };
+        let (shape, count) = dims(&whole)?;
+        let values = self.floats(values)?;
+        let stored = values.data().len();
+        // A few bytes must not ask for gigabytes of zeros.
+        if count > MAX_ZEROS.max(stored.saturating_mul(MAX_SPARSENESS)) {
+            return Err(Error::limit(format!("sparse tensor {:?} has {stored} of {count} numbers", whole.name)));
+        }
+        self.spend(count.saturating_mul(4))?;
+        let indices: Vec<i64> = match (places.data_type, self.raw(places)?) {
+            (data_type::INT64, Some(raw)) => numbers(&raw, i64::from_le_bytes),
+            (data_type::INT64, None) => places.int64_data.clone(),
+            (other, _) => return Err(Error::unsupported(format!("sparse indices of type {}", type_name(other)))),
+        };
+        let axes = match places.dims.len() {
+            1 => 1,
+            2 => shape.len(),
+            _ => return Err(wrong()),
+        };
+        if axes == 0 || indices.len() != stored.checked_mul(axes).ok_or_else(wrong)? {
+            return Err(wrong());
+        }
+        let sizes: Vec<usize> = if places.dims.len() == 1 { vec![count] } else { shape.clone() };
+        let mut data = vec![0.0; count];
+        for (place, x) in indices.chunks(axes).zip(values.data()) {
+            let place = place.iter().zip(&sizes).try_fold(0usize, |sum, (&i, &size)| {
+                let i = usize::try_from(i).ok().filter(|i| *i < size)?;
+                sum.checked_mul(size)?.checked_add(i)
+            });
+            *place.and_then(|p| data.get_mut(p)).ok_or_else(wrong)? = *x;
+        }
         Tensor::new(shape, data)
     }
 

@@ -1,17 +1,18 @@
 //! From a [`Graph`] to a file.
 //!
-//! Weights are written once each, as f32 in raw form. The opset is the oldest that can say everything, so that older
+//! Weights are written once each, as f32 in raw form; tensors that are mostly zero without their zeros. The opset is the oldest that can say everything, so that older
 //! runtimes can read the file.
 
 use super::proto::{
-    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
-    TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto, attribute_type, data_type,
+    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, SparseTensorProto,
+    StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto, attribute_type,
+    data_type,
 };
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::op::BASE_OPSET;
 use crate::op::node::{Attribute, ConstantForm, NodeForm, from_size};
-use crate::tensor::{Dim, Shape};
+use crate::tensor::{Dim, Shape, Tensor};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::HashSet;
@@ -23,7 +24,11 @@ pub fn write(graph: &Graph, path: &Path) -> Result<()> {
     let io = |e| Error::io(path, &e);
     let bytes = to_bytes(graph)?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
+    let mut builder = tempfile::Builder::new();
+    // Others may read it as far as the user's mask allows, like any file; temporary files are private otherwise.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = builder.tempfile_in(folder).map_err(io)?;
     file.write_all(&bytes).map_err(io)?;
     file.as_file().sync_all().map_err(io)?;
     file.persist(path).map_err(|e| Error::io(path, &e.error))?;
@@ -42,7 +47,10 @@ pub fn to_bytes(graph: &Graph) -> Result<Vec<u8>> {
         proto.output.push(value_info(&graph[*id]));
     }
     for value in graph.values() {
-        if let Some(tensor) = &value.constant {
+        let Some(tensor) = &value.constant else { continue };
+        if is_sparse(tensor) {
+            proto.sparse_initializer.push(sparse_tensor(&value.name, tensor));
+        } else {
             let raw = tensor.data().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
             proto.initializer.push(raw_tensor(&value.name, tensor.shape(), data_type::FLOAT, raw));
         }
@@ -116,6 +124,24 @@ fn constant_input(
     }
     initializers.push(raw_tensor(&name, &shape, kind, raw));
     name
+}
+
+/// Whether a tensor takes clearly less room without its zeros: a number costs 12 bytes then instead of 4. Negative zeros would be lost.
+fn is_sparse(tensor: &Tensor) -> bool {
+    let stored = tensor.data().iter().filter(|x| x.to_bits() != 0).count();
+    stored > 0 && tensor.data().len() >= 64 && 4 * stored < tensor.data().len()
+}
+
+fn sparse_tensor(name: &str, tensor: &Tensor) -> SparseTensorProto {
+    let stored = || tensor.data().iter().enumerate().filter(|(_, x)| x.to_bits() != 0);
+    let values: Vec<u8> = stored().flat_map(|(_, x)| x.to_le_bytes()).collect();
+    let places: Vec<u8> = stored().flat_map(|(i, _)| from_size(i).to_le_bytes()).collect();
+    let count = [stored().count()];
+    SparseTensorProto {
+        values: Some(raw_tensor(name, &count, data_type::FLOAT, values)),
+        indices: Some(raw_tensor(&format!("{name}.places"), &count, data_type::INT64, places)),
+        dims: tensor.shape().iter().map(|&n| from_size(n)).collect(),
+    }
 }
 
 fn raw_tensor(name: &str, shape: &[usize], data_type: i32, raw: Vec<u8>) -> TensorProto {
