@@ -73,11 +73,11 @@ struct Pair {
 }
 
 pub fn run(workshop: &Workshop) -> Result<Outcome> {
-    let (mut text, mut json, mut series) = (Vec::new(), serde_json::Map::new(), Vec::new());
+    let (mut json, mut series) = (serde_json::Map::new(), Vec::new());
     for row in ROWS.iter().filter(|row| row.sparse == workshop.args.sparse) {
         let pairs: Vec<Pair> =
             (0..workshop.pairs(row.pairs)).map(|i| measure(workshop, row, i)).collect::<Result<_>>()?;
-        text.push(describe(row, &pairs));
+        workshop.tell(&describe(row, &pairs));
         json.insert(row.architecture.to_owned(), to_json(row, &pairs));
         let zero = increase(&pairs, |p| p.best).point(0.0);
         let rest = row.budgets.iter().enumerate().map(|(i, &n)| increase(&pairs, |p| p.retrained[i]).point(n as f64));
@@ -95,7 +95,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         ..Chart::default()
     };
     let suffix = if workshop.args.sparse { "-sparse" } else { "" };
-    Ok(Outcome { suffix, text: text.join("\n\n"), json: Value::Object(json), charts: vec![("", chart)] })
+    Ok(Outcome { suffix, json: Value::Object(json), charts: vec![("", chart)] })
 }
 
 fn measure(workshop: &Workshop, row: &Row, index: usize) -> Result<Pair> {

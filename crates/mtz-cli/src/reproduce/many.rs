@@ -48,11 +48,11 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
                               "parameters_separate": before, "increase": increase.json() }));
         }
     }
-    let text = format!(
+    workshop.tell(&format!(
         "LeNet-300-100 for MNIST, all hidden units shared; increase of the error in points: mean (lowest to highest) over tasks\n{}",
         show::table(&rows)
-    );
-    Ok(Outcome { suffix: "", text, json: json!({ "runs": Value::Array(json) }), charts: Vec::new() })
+    ));
+    Ok(Outcome { suffix: "", json: json!({ "runs": Value::Array(json) }), charts: Vec::new() })
 }
 
 fn increases(zipped: &Zipped, before: &[Option<f64>]) -> Vec<f64> {

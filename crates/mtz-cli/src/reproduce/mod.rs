@@ -46,17 +46,15 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
     if common.json {
         show::result(&json.to_string());
     } else {
-        show::result(&outcome.text);
         show::note(&format!("written to {}", args.output.join(format!("{name}.json")).display()));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What an experiment has to tell.
+/// What an experiment leaves behind; its tables were shown as soon as they were known.
 pub struct Outcome {
     /// Behind the experiment's name, in the names of files.
     pub suffix: &'static str,
-    pub text: String,
     pub json: Value,
     /// With what is put behind the experiment's name.
     pub charts: Vec<(&'static str, Chart)>,
@@ -75,6 +73,14 @@ pub struct Bench {
 }
 
 impl Workshop<'_> {
+    /// Shows a part of the result: experiments take long, and what is known should not wait for the rest.
+    pub fn tell(&self, text: &str) {
+        if !self.common.json {
+            show::result(text);
+            show::result("");
+        }
+    }
+
     /// How many pairs of networks to take.
     pub fn pairs(&self, usual: usize) -> usize {
         self.args.pairs.map_or(usual, |n| n.get())

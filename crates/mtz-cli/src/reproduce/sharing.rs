@@ -55,11 +55,16 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
             }
         }
     }
-    Ok(report(&errors, &Figure::of(&before), pairs))
+    Ok(report(workshop, &errors, &Figure::of(&before), pairs))
 }
 
-fn report(errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, pairs: usize) -> Outcome {
-    let (mut text, mut json, mut charts) = (Vec::new(), serde_json::Map::new(), Vec::new());
+fn report(workshop: &Workshop, errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, pairs: usize) -> Outcome {
+    workshop.tell(&format!(
+        "{pairs} pairs of LeNet-300-100, error in %, mean (lowest to highest); separate networks: {}\n\
+         paper: all 300 of the first layer +0.95, random sharing 33.47 %; both layers +1.50",
+        before.show(false)
+    ));
+    let (mut json, mut charts) = (serde_json::Map::new(), Vec::new());
     for ((layer, counts), errors) in STEPS.iter().zip(errors) {
         let head =
             std::iter::once(format!("shared in the {layer} layer")).chain(METHODS.iter().map(|m| m.0.to_owned()));
@@ -68,7 +73,7 @@ fn report(errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, pairs: usize) -> Outco
             let figures = errors.iter().map(|method| Figure::of(&method[c]).show(false));
             rows.push(std::iter::once(count.to_string()).chain(figures).collect());
         }
-        text.push(show::table(&rows));
+        workshop.tell(&show::table(&rows));
         let series = METHODS.iter().zip(errors).map(|((name, _, _), method)| Series {
             name: (*name).to_owned(),
             points: counts.iter().zip(method).map(|(&n, values)| Figure::of(values).point(n as f64)).collect(),
@@ -94,10 +99,5 @@ fn report(errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, pairs: usize) -> Outco
         "paper".into(),
         json!({ "increase_first_layer": 0.95, "random_error_first_layer": 33.47, "increase": 1.50 }),
     );
-    let head = format!(
-        "{pairs} pairs of LeNet-300-100, error in %, mean (lowest to highest); separate networks: {}\n\
-         paper: all 300 of the first layer +0.95, random sharing 33.47 %; both layers +1.50",
-        before.show(false)
-    );
-    Outcome { suffix: "", text: format!("{head}\n\n{}", text.join("\n\n")), json: Value::Object(json), charts }
+    Outcome { suffix: "", json: Value::Object(json), charts }
 }

@@ -23,7 +23,7 @@ struct Level {
 }
 
 pub fn run(workshop: &Workshop) -> Result<Outcome> {
-    let (mut text, mut json, mut charts) = (Vec::new(), serde_json::Map::new(), Vec::new());
+    let (mut json, mut charts) = (serde_json::Map::new(), Vec::new());
     for architecture in ARCHITECTURES {
         let (levels, before, iterations) = measure(workshop, architecture)?;
         let mut rows = vec![
@@ -36,7 +36,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
             let head = [format!("{:.0}", 100.0 * level.share), format!("{:.1}", level.saved)];
             rows.push(head.into_iter().chain(shown).collect());
         }
-        text.push(format!(
+        workshop.tell(&format!(
             "{architecture}, {} pairs; separate networks: mnist {}, fashion-mnist {}\nincrease of the error in points; retrained without labels, {iterations} iterations\n{}",
             workshop.pairs(3),
             before[0].show(false),
@@ -72,7 +72,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
             json!({ "tasks": TASKS, "separate": before.map(|f| f.json()), "levels": levels.collect::<Vec<Value>>() });
         json.insert(architecture.to_owned(), value);
     }
-    Ok(Outcome { suffix: "", text: text.join("\n\n"), json: Value::Object(json), charts })
+    Ok(Outcome { suffix: "", json: Value::Object(json), charts })
 }
 
 fn measure(workshop: &Workshop, architecture: &str) -> Result<(Vec<Level>, [Figure; 2], usize)> {
