@@ -161,6 +161,12 @@ pub struct Zip {
     /// Which units go together [default: optimal for --recipe best, greedy for --recipe paper]
     #[arg(long = "match", value_enum, value_name = "HOW")]
     pub matching: Option<MatchName>,
+    /// Which inputs of a layer count as the same, so that weights from them can be shared [default: all in residual networks, shared in others]
+    #[arg(long, value_enum, value_name = "WHICH")]
+    pub align: Option<AlignName>,
+    /// How units are paired that are added to those of earlier layers, as in residual networks [default: first; last for --recipe paper]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub streams: Option<StreamsName>,
     /// How much the first of two tasks counts, between 0 and 1
     #[arg(long, value_name = "X", conflicts_with = "weight")]
     pub alpha: Option<f64>,
@@ -218,6 +224,26 @@ pub enum MatchName {
     Optimal,
     /// Any pairs: what the paper compares with
     Random,
+}
+
+/// Which inputs of a layer count as the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AlignName {
+    /// Units that are shared
+    Shared,
+    /// All units, paired as well as they go
+    All,
+}
+
+/// How residual networks are paired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StreamsName {
+    /// Every layer freely; later layers go by the last one that was added
+    Last,
+    /// Every layer freely; later layers go by the first
+    First,
+    /// All layers like the first
+    One,
 }
 
 /// Take one task out of a joint model, as an ordinary ONNX file
@@ -326,6 +352,9 @@ pub struct Reproduce {
     /// With lenet: the sparse rows of the table
     #[arg(long)]
     pub sparse: bool,
+    /// With split: this architecture only
+    #[arg(long, value_name = "ARCH")]
+    pub only: Option<String>,
     /// Fewer or more pairs of networks than usual
     #[arg(long, value_name = "N")]
     pub pairs: Option<NonZeroUsize>,
@@ -342,6 +371,9 @@ pub enum Experiment {
     Tasks,
     /// Three and five LeNet-300-100 in one, and a fifth that joins four
     Many,
+    /// CIFAR-10 in two halves: residual, plain, depthwise and dense networks, from half of the units shared to all (needs cifar-10
+    /// in --data-dir)
+    Split,
 }
 
 impl Train {
@@ -369,6 +401,9 @@ pub struct Data {
     /// The label array of an .npz that has several
     #[arg(long, value_name = "NAME")]
     pub label: Vec<Named<String>>,
+    /// Take some classes only, like 5-9; they are counted from 0 then
+    #[arg(long, value_name = "[TASK=]FIRST-LAST")]
+    pub classes: Vec<Named<mtz::data::Classes>>,
     /// Subtract from the scaled samples: one number, or one per channel
     #[arg(long, value_name = "M,M,M", allow_hyphen_values = true)]
     pub mean: Vec<Named<Numbers>>,

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     show::check_output(&args.output, args.force)?;
-    let graph = mtz::onnx::read(&args.model.value)?.with_open_batch();
+    let graph = mtz::simplify::for_zipping(&mtz::onnx::read(&args.model.value)?.with_open_batch())?;
     let name = args.model.name();
     samples::check(&args.data, std::slice::from_ref(&name))?;
     let layers = Layer::all(&graph)?;

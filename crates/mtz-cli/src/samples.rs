@@ -25,6 +25,7 @@ pub fn check(args: &Data, tasks: &[String]) -> Result<()> {
     check_names("data", tasks, &args.data)?;
     check_names("test", tasks, &args.test)?;
     check_names("label", tasks, &args.label)?;
+    check_names("classes", tasks, &args.classes)?;
     check_names("mean", tasks, &args.mean)?;
     check_names("std", tasks, &args.std)
 }
@@ -54,6 +55,7 @@ fn open_location(args: &Data, task: &str, location: &Location, image_shape: Opti
     }
     location.open(&OpenOptions {
         label: value_for("label", task, &args.label)?.cloned(),
+        classes: value_for("classes", task, &args.classes)?.cloned(),
         image_shape,
         image_fit: match args.resize {
             None => ImageFit::Exact,

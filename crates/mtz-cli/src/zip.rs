@@ -1,6 +1,6 @@
 //! `mtz zip`
 
-use crate::args::{Common, MatchName, RecipeName, Zip};
+use crate::args::{AlignName, Common, MatchName, RecipeName, StreamsName, Zip};
 use crate::inspect;
 use crate::samples::{self, Prepared};
 use crate::show;
@@ -8,7 +8,7 @@ use crate::tasks::{check_names, value_for};
 use mtz::assemble;
 use mtz::data::Part;
 use mtz::error::{Error, Result};
-use mtz::merge::{Matching, Recipe, Share};
+use mtz::merge::{Align, Matching, Recipe, Share, Streams};
 use mtz::pipeline::{Aim, Plan, Task, Zipped, zip};
 use mtz::plan::Joint;
 use serde_json::{Value, json};
@@ -75,6 +75,15 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
             Some(MatchName::Random) => Matching::Random,
             None => usual.matching,
         },
+        align: args.align.map(|align| match align {
+            AlignName::Shared => Align::Shared,
+            AlignName::All => Align::All,
+        }),
+        streams: args.streams.map_or(usual.streams, |streams| match streams {
+            StreamsName::Last => Streams::Last,
+            StreamsName::First => Streams::First,
+            StreamsName::One => Streams::One,
+        }),
         calibration: args.calibration.map_or(usual.calibration, |n| n.get()),
         shift: args.shift.unwrap_or(usual.shift),
         retrain: args.retrain.unwrap_or(usual.retrain),

@@ -57,12 +57,13 @@ pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
     let mut tasks = Vec::new();
     for (t, member) in joint.members.iter().enumerate() {
         let outputs = add_task(&mut graph, member, &inputs[t], &weights[t])?;
-        let layers = member.layers.iter().zip(&member.units);
+        let layers = member.layers.iter().zip(member.units.iter().zip(&member.aligned));
         tasks.push(json!({
             "name": member.name,
             "inputs": inputs[t].iter().map(|id| graph[*id].name.clone()).collect::<Vec<_>>(),
             "outputs": outputs.iter().map(|id| graph[*id].name.clone()).collect::<Vec<_>>(),
-            "layers": layers.map(|(l, units)| json!({ "name": l.name, "units": units })).collect::<Vec<_>>(),
+            "layers": layers.map(|(l, (units, aligned))| json!({ "name": l.name, "units": units, "aligned": aligned }))
+                .collect::<Vec<_>>(),
         }));
     }
     graph.metadata.push((KEY.to_owned(), json!({ "version": VERSION, "tasks": tasks }).to_string()));
@@ -203,7 +204,7 @@ fn positions(member: &Member, layer: usize) -> Vec<Position> {
     let sources = member.layers[layer].sources.iter();
     let positions = sources.map(|source| match *source {
         Source::Input { position } => Position::Input(position),
-        Source::Layer { layer, unit, rank } => Position::Unit(layer, member.units[layer][unit], rank),
+        Source::Layer { layer, unit, rank } => Position::Unit(layer, member.aligned[layer][unit], rank),
     });
     positions.collect()
 }
@@ -262,23 +263,24 @@ pub fn from_graph(graph: &Graph) -> Result<Option<Joint>> {
         let outputs: Option<Vec<ValueId>> =
             task["outputs"].as_array().ok_or_else(broken)?.iter().map(|o| graph.find(o.as_str()?)).collect();
         let part = graph.up_to(&outputs.ok_or_else(broken)?)?;
-        let plain = simplify::fold_constants(&part)?;
+        let plain = simplify::for_zipping(&part)?;
         let plain = without_prefix(&plain, &format!("{name}/"))?;
         let layers = Layer::all(&plain)?;
         let described = task["layers"].as_array().ok_or_else(broken)?;
-        let units: Option<Vec<Vec<usize>>> = described
-            .iter()
-            .map(|l| l["units"].as_array()?.iter().map(|u| u.as_u64().and_then(|u| usize::try_from(u).ok())).collect())
-            .collect();
-        let units = units.ok_or_else(broken)?;
-        let distinct = |u: &Vec<usize>| u.iter().collect::<BTreeSet<_>>().len() == u.len();
-        if units.len() != layers.len() || !units.iter().zip(&layers).all(|(u, l)| u.len() == l.units && distinct(u)) {
-            return Err(broken());
-        }
+        let numbers = |key: &str| -> Result<Vec<Vec<usize>>> {
+            let number = |u: &Json| u.as_u64().and_then(|u| usize::try_from(u).ok());
+            let of = |l: &Json| l[key].as_array()?.iter().map(number).collect::<Option<Vec<usize>>>();
+            let numbers = described.iter().map(of).collect::<Option<Vec<_>>>().ok_or_else(broken)?;
+            let distinct = |u: &Vec<usize>| u.iter().collect::<BTreeSet<_>>().len() == u.len();
+            let fits = numbers.len() == layers.len()
+                && numbers.iter().zip(&layers).all(|(u, l)| u.len() == l.units && distinct(u));
+            if fits { Ok(numbers) } else { Err(broken()) }
+        };
+        let (units, aligned) = (numbers("units")?, numbers("aligned")?);
         if members.iter().any(|m| m.name == name || m.layers.len() != layers.len()) {
             return Err(broken());
         }
-        members.push(Member { name, graph: plain, layers, units });
+        members.push(Member { name, graph: plain, layers, units, aligned });
     }
     if members.is_empty() {
         return Err(broken());

@@ -2,10 +2,10 @@
 
 use crate::data::Feed;
 use crate::error::{Error, Result};
-use crate::evaluate::{self, evaluate};
+use crate::evaluate::{self, evaluate_on};
 use crate::graph::Graph;
 use crate::linalg::Moments;
-use crate::merge::{self, Matching, Merged, Recipe, Share, merge_layer};
+use crate::merge::{self, Align, Matching, Merged, Recipe, Share, Streams, merge_layer};
 use crate::plan::Joint;
 use crate::random;
 use crate::simplify;
@@ -36,7 +36,19 @@ impl<'a> Task<'a> {
         let test = Some((test, (0..test.len()).collect()));
         Self { name: name.to_owned(), train, samples: None, test, weight: 1.0 }
     }
+
+    /// The same with at most so many samples to report errors on, but enough to tell a percent.
+    fn to_measure(&self, samples: usize) -> Self {
+        let spread = |all: &[usize]| -> Vec<usize> {
+            let step = (all.len() / samples.max(500)).max(1);
+            all.iter().copied().step_by(step).collect()
+        };
+        Self { test: self.test.as_ref().map(|(feed, all)| (*feed, spread(all))), ..self.clone() }
+    }
 }
+
+/// Multiply-adds that measuring the errors after a layer may take; a large network is measured on fewer samples until the last layer is merged.
+const MEASURING: usize = 30_000_000_000;
 
 /// How much the original networks' answers are softened when they are imitated.
 const TEMPERATURE: f32 = 4.0;
@@ -61,6 +73,10 @@ pub struct Plan {
     pub recipe: Recipe,
     /// Which units go together.
     pub matching: Matching,
+    /// Which inputs of a layer count as the same; by default what suits recipe and networks.
+    pub align: Option<Align>,
+    /// How units are paired that are added to others.
+    pub streams: Streams,
     /// Ridge of all solves, relative to the mean of the diagonal.
     pub ridge: f64,
     /// Samples per task for statistics.
@@ -91,6 +107,8 @@ impl Plan {
             share_of: Vec::new(),
             recipe,
             matching: if best { Matching::Optimal } else { Matching::Greedy },
+            align: None,
+            streams: if best { Streams::First } else { Streams::Last },
             ridge: if best { 1e-2 } else { 1e-4 },
             calibration: 20_000,
             shift: if best { 2 } else { 0 },
@@ -161,7 +179,11 @@ pub fn zip(
     let total: f64 = tasks.iter().map(|t| t.weight).sum();
     let weights: Vec<f64> = tasks.iter().map(|t| t.weight / total).collect();
     let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
+    let fewer: Vec<Task> =
+        tasks.iter().zip(&joint.members).map(|(t, m)| t.to_measure(MEASURING / m.multiply_adds().max(1))).collect();
     let error_before = errors(&originals.iter().collect::<Vec<_>>(), tasks, plan)?;
+    let residual = joint.members.iter().flat_map(|m| &m.layers).any(|l| l.stream.is_some());
+    let align = plan.align.unwrap_or(if residual { Align::All } else { Align::Shared });
     let mut layers = Vec::new();
     let mut iterations = 0;
     for layer in 0..depth {
@@ -175,14 +197,23 @@ pub fn zip(
         stop(listen((layer, depth, "merging")))?;
         let name = joint.members[0].layers[layer].name.clone();
         let share = plan.share_of.iter().find(|(n, _)| *n == name).map_or(plan.share, |(_, share)| *share);
-        let (matching, ridge, recipe) = (plan.matching, plan.ridge, plan.recipe);
+        let (matching, ridge, recipe, streams) = (plan.matching, plan.ridge, plan.recipe, plan.streams);
         // Few samples say little: then the old weights count for more.
         let few = collected.iter().map(|m| 5.0 * m.size() as f64 / m.samples().max(1) as f64).fold(1.0, f64::max);
         let ridge = if recipe == Recipe::Best { ridge * few } else { ridge };
-        let options =
-            merge::Options { share, matching, recipe, ridge, seed: random::bits(plan.seed, 77 + layer as u64) };
+        let options = merge::Options {
+            share,
+            matching,
+            recipe,
+            align,
+            streams,
+            ridge,
+            seed: random::bits(plan.seed, 77 + layer as u64),
+        };
         let merged = merge_layer(&mut joint, layer, &collected, &weights, head, &options)?;
-        let error_zipped = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), tasks, plan)?;
+        let last = layer + if plan.recipe == Recipe::Paper { 2 } else { 1 } >= depth;
+        let measured = if last { tasks } else { &fewer };
+        let error_zipped = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), measured, plan)?;
         let mut error_after = error_zipped.clone();
         let mut done = 0;
         // The paper retrains after each layer. With targets nothing is lost on the way, and all iterations together at the end do more.
@@ -195,7 +226,7 @@ pub fn zip(
             done = retrain(&mut joint, tasks, &originals, &weights, plan, wanted, |i| {
                 listen((layer, depth, &format!("retraining {i}/{wanted}")))
             })?;
-            error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), tasks, plan)?;
+            error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), measured, plan)?;
         }
         iterations += done;
         layers.push(LayerReport {
@@ -302,11 +333,7 @@ pub fn errors(graphs: &[&Graph], tasks: &[Task], plan: &Plan) -> Result<Vec<Opti
                 return Ok(None);
             }
             let graph = simplify::for_inference(graph)?;
-            let result = if samples.len() == feed.len() {
-                evaluate(&graph, feed, options, |_| {})?
-            } else {
-                evaluate::evaluate_on(&graph, feed, samples, options, |_| {})?
-            };
+            let result = evaluate_on(&graph, feed, samples, options, |_| {})?;
             Ok(Some(result.error))
         })
         .collect()

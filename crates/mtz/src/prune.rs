@@ -7,9 +7,10 @@
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::linalg::{Factor, Moments, Problem, Targets};
-use crate::plan::Layer;
+use crate::linalg::{Factor, Moments, Problem, Targets, spread};
+use crate::plan::{Layer, Refit};
 use crate::statistics::{Calibration, moments};
+use crate::tensor::Tensor;
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 
@@ -82,15 +83,19 @@ pub fn prune(
         }
         let weights = layer.units * layer.columns();
         let kept = weights - (weights as f64 * sparsity).round() as usize;
-        let rows: Vec<f64> = layer.read(&graph).into_iter().map(f64::from).collect();
-        let (rows, error) = match method {
-            Method::Magnitude => (by_magnitude(&rows, layer.columns(), kept), f64::NAN),
+        let error = match method {
+            Method::Magnitude => {
+                graph = by_magnitude(&graph, layer, kept)?;
+                f64::NAN
+            }
             Method::BrainSurgeon => {
                 let seen = moments(&graph, Some(original), layer, &Calibration { keep: false, ..from.clone() })?;
-                Surgeon::new(layer, &seen)?.operate(&rows, kept)?
+                let rows: Vec<f64> = layer.folded(&graph).into_iter().map(f64::from).collect();
+                let (rows, error) = Surgeon::new(layer, &seen)?.operate(&rows, kept)?;
+                graph = layer.write(&graph, &refits(&rows, layer, &seen))?;
+                error
             }
         };
-        graph = layer.write(&graph, &rows.iter().map(|x| *x as f32).collect::<Vec<_>>())?;
         done.push(PrunedLayer { name: layer.name.clone(), weights, kept, error });
     }
     Ok(Pruned { graph, layers: done })
@@ -111,7 +116,7 @@ pub fn allocate(
             return Err(Error::usage("stopped"));
         }
         let seen = moments(original, Some(original), layer, &Calibration { keep: false, ..from.clone() })?;
-        let rows: Vec<f64> = layer.read(original).into_iter().map(f64::from).collect();
+        let rows: Vec<f64> = layer.folded(original).into_iter().map(f64::from).collect();
         let scale = seen.squares().max(f64::MIN_POSITIVE) / seen.samples() as f64;
         let own = Surgeon::new(layer, &seen)?.costs(&rows, &vec![true; rows.len()])?;
         let weights = own.into_iter().enumerate().filter(|(k, _)| k % (layer.columns() + 1) != layer.columns());
@@ -131,10 +136,36 @@ pub fn needed(layer: &Layer) -> u64 {
     4 * 8 * size * size + 3 * 8 * size * layer.units as u64
 }
 
-fn by_magnitude(rows: &[f64], columns: usize, kept: usize) -> Vec<f64> {
-    let scores: Vec<f64> = rows.iter().map(|w| w.abs()).collect();
+/// The layer's largest weights, nothing else changed.
+fn by_magnitude(graph: &Graph, layer: &Layer, kept: usize) -> Result<Graph> {
+    let (rows, columns) = (layer.read(graph), layer.columns());
+    let scores: Vec<f64> = rows.iter().map(|w| f64::from(w.abs())).collect();
     let keep = strongest(&scores, &vec![true; rows.len()], columns, kept);
-    rows.iter().zip(keep).map(|(w, keep)| if keep { *w } else { 0.0 }).collect()
+    graph.with_constants(|id, tensor| {
+        let mut data = tensor.data().to_vec();
+        if id == layer.weight {
+            for (unit, keep) in keep.chunks(columns + 1).enumerate() {
+                (0..columns).filter(|&k| !keep[k]).for_each(|k| data[layer.place(unit, k)] = 0.0);
+            }
+        }
+        Tensor::new(tensor.shape().to_vec(), data)
+    })
+}
+
+/// All units with new weights.
+fn refits(rows: &[f64], layer: &Layer, seen: &Moments) -> Vec<Refit> {
+    let rows: Vec<Vec<f64>> = rows.chunks(layer.columns() + 1).map(<[f64]>::to_vec).collect();
+    let spreads = match layer.norm {
+        Some(_) => spread(seen, &rows),
+        None => vec![(0.0, 1.0); rows.len()],
+    };
+    let new = |(unit, (row, (mean, variance))): (usize, (Vec<f64>, (f64, f64)))| Refit {
+        unit,
+        row: row.into_iter().map(|w| w as f32).collect(),
+        scale: 1.0,
+        spread: (mean as f32, variance as f32),
+    };
+    rows.into_iter().zip(spreads).enumerate().map(new).collect()
 }
 
 /// The `kept` weights with the highest scores among those that are left; biases (the last of each row) always stay.
@@ -165,7 +196,7 @@ impl<'a> Surgeon<'a> {
         }
         let (size, scale) = (columns + 1, 1.0 / moments.samples() as f64);
         // A layer without a bias has no constant input.
-        let place: Vec<Option<usize>> = (0..size).map(|k| (k < columns || layer.bias.is_some()).then_some(k)).collect();
+        let place: Vec<Option<usize>> = (0..size).map(|k| (k < columns || layer.has_offset()).then_some(k)).collect();
         let mut problem = Problem::new(size, units, false);
         problem.add(moments, scale, &place, Targets::Outputs(&(0..units).collect::<Vec<_>>()))?;
         let mut hessian = vec![0.0; size * size];

@@ -57,11 +57,20 @@ pub fn fold_constants(graph: &Graph) -> Result<Graph> {
     remove_dead_code(&folded)
 }
 
-/// `MatMul` with a weight matrix, followed by `Add` of a bias, becomes `Gemm`.
+/// What makes layers out of how exporters write them.
+pub fn for_zipping(graph: &Graph) -> Result<Graph> {
+    fuse_matmul_add(&fold_constants(graph)?)
+}
+
+/// `MatMul` of a matrix with a weight matrix becomes `Gemm`, with an `Add` that follows as its bias.
 pub fn fuse_matmul_add(graph: &Graph) -> Result<Graph> {
     let found = Producers::of(graph);
     let fused = graph.rebuild(shape, |build, node| {
         let Some((product, bias)) = matmul_add(graph, &found, node) else {
+            if is_matrix_product(graph, node) {
+                let inputs = build.inputs(node)?;
+                return build.new.add_node(node.name.clone(), Gemm::PLAIN, inputs, graph[node.output].name.clone());
+            }
             return build.copy(node);
         };
         let mut inputs = build.inputs(product)?;
@@ -76,14 +85,21 @@ fn matmul_add<'g>(graph: &Graph, found: &Producers<'g>, node: &Node) -> Option<(
     let (Op::Add(_), &[Some(a), Some(b)]) = (&node.op, node.inputs.as_slice()) else { return None };
     let (product, bias) = [(a, b), (b, a)].into_iter().find_map(|(x, bias)| {
         let product = found.sole_producer(x)?;
-        matches!(product.op, Op::MatMul(_)).then_some((product, bias))
+        is_matrix_product(graph, product).then_some((product, bias))
     })?;
-    let &[Some(x), Some(w)] = product.inputs.as_slice() else { return None };
-    let matrices = graph[x].shape.rank() == 2 && graph[w].shape.rank() == 2;
-    let constants = graph[w].constant.is_some() && graph[bias].constant.is_some();
     // The bias must not enlarge the product.
     let fits = graph[node.output].shape == graph[product.output].shape;
-    (matrices && constants && fits).then_some((product, bias))
+    (graph[bias].constant.is_some() && fits).then_some((product, bias))
+}
+
+/// A matrix times a weight matrix.
+fn is_matrix_product(graph: &Graph, node: &Node) -> bool {
+    match (&node.op, node.inputs.as_slice()) {
+        (Op::MatMul(_), &[Some(x), Some(w)]) => {
+            graph[x].shape.rank() == 2 && graph[w].shape.rank() == 2 && graph[w].constant.is_some()
+        }
+        _ => false,
+    }
 }
 
 /// Puts the factor and offset of a `BatchNormalization` into the weights of the `Conv` or `Gemm` it follows.

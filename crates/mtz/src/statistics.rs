@@ -36,38 +36,42 @@ const MIN_POSITIONS: usize = 50_000;
 
 /// How many samples of its input `images` images give a layer: one each, or for a convolution one for each output position that is looked at.
 pub fn positions(graph: &Graph, layer: &Layer, images: usize) -> usize {
-    let places: usize = match layer.conv {
-        Some(_) => graph[layer.output].shape.at(1).iter().skip(2).product(),
-        None => 1,
-    };
-    images.saturating_mul(places.min(per_image(layer, images)))
+    images.saturating_mul(layer.places(graph).min(per_image(layer, images)))
 }
 
 fn per_image(layer: &Layer, images: usize) -> usize {
     (POSITIONS_PER_INPUT * layer.columns()).max(MIN_POSITIONS).div_ceil(images.max(1))
 }
 
-/// Σ x xᵀ and Σ x yᵀ of one layer: x is its input in `merged`, y its output (the pre-activation) in `original`, which has the same
-/// structure. Without an original there is no y: right where the layer's own weights say what it answers. Of a convolution every output
-/// position is a sample; where there are many, some are chosen at random.
+/// Σ x xᵀ and Σ x yᵀ of one layer: x is its input in `merged`, y its answer (the pre-activation) in `original`, which has the same
+/// structure. At the end of a residual block y is what brings the *sum* to the original's: the layer makes up for what went wrong on the
+/// other path. Without an original there is no y: right where the layer's own weights say what it answers. Of a convolution every
+/// output position is a sample; where there are many, some are chosen at random.
 pub fn moments(merged: &Graph, original: Option<&Graph>, layer: &Layer, from: &Calibration) -> Result<Moments> {
-    let inputs = merged.up_to(&[layer.input])?;
-    let outputs = original.map(|original| original.up_to(&[layer.output])).transpose()?;
+    let sum = layer.sum.filter(|_| original.is_some());
+    let inputs = merged.up_to(&[Some(layer.input), sum.map(|s| s.other)].into_iter().flatten().collect::<Vec<_>>())?;
+    let target = sum.map_or(layer.answer(), |s| s.output);
+    let outputs = original.map(|original| original.up_to(&[target])).transpose()?;
     let (mut input_runner, mut output_runner) = (Runner::new(&inputs), outputs.as_ref().map(Runner::new));
     let units = if original.is_some() { layer.units } else { 0 };
     let new = if from.keep { Moments::of_rows } else { Moments::new };
     let mut moments = new(layer.columns(), units);
     let wanted = per_image(layer, from.samples.len());
-    let places: Vec<usize> = merged[layer.output].shape.at(1).into_iter().skip(2).collect();
+    let places: Vec<usize> = merged[layer.answer()].shape.at(1).into_iter().skip(2).collect();
     for (i, batch) in from.samples.chunks(from.batch_size.max(1)).enumerate() {
         let seed = random::bits(from.seed, i as u64);
         let shift = Augmentation { shift: from.shift, flip: false };
         let x = [shift.apply(from.feed.batch(batch)?, seed)];
         let mut seen = input_runner.run(&x)?;
         let mut answers = output_runner.as_mut().map(|r| r.run(&x)).transpose()?.unwrap_or_default();
-        let (Some(seen), answers) = (seen.pop(), answers.pop()) else {
+        let other = if sum.is_some() { seen.pop() } else { None };
+        let (Some(seen), mut answers) = (seen.pop(), answers.pop()) else {
             return Err(Error::model("a layer has no input"));
         };
+        if let (Some(answers), Some(other)) = (&mut answers, other) {
+            let rest = answers.data().iter().zip(other.data()).map(|(sum, other)| sum - other).collect();
+            *answers = Tensor::new(answers.shape().to_vec(), rest)?;
+        }
         match &layer.conv {
             None => moments.add(seen.data(), answers.as_ref().map_or(&[], |y| y.data()))?,
             Some(conv) => {

@@ -8,7 +8,7 @@ use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::{Recipe, Share};
 use mtz::pipeline::{Plan, Task, zip};
-use mtz::plan::{Joint, Layer};
+use mtz::plan::{Joint, Layer, Refit};
 use mtz::prune::{Method, allocate, prune};
 use mtz::random;
 use mtz::statistics::Calibration;
@@ -57,7 +57,9 @@ fn thinned(graph: &Graph, sparsity: f32, seed: u64) -> Graph {
                 *w = 0.0;
             }
         }
-        sparse = layer.write(&sparse, &rows).unwrap();
+        let units = rows.chunks(layer.columns() + 1).enumerate();
+        let refit = |(unit, row): (usize, &[f32])| Refit { unit, row: row.to_vec(), scale: 1.0, spread: (0.0, 1.0) };
+        sparse = layer.write(&sparse, &units.map(refit).collect::<Vec<_>>()).unwrap();
     }
     sparse
 }

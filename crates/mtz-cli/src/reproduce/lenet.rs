@@ -95,7 +95,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         ..Chart::default()
     };
     let suffix = if workshop.args.sparse { "-sparse" } else { "" };
-    Ok(Outcome { suffix, json: Value::Object(json), charts: vec![("", chart)] })
+    Ok(Outcome { suffix, json: Value::Object(json), charts: vec![(String::new(), chart)] })
 }
 
 fn measure(workshop: &Workshop, row: &Row, index: usize) -> Result<Pair> {

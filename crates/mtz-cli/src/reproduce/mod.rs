@@ -3,14 +3,15 @@
 mod lenet;
 mod many;
 mod sharing;
+mod split;
+mod subjects;
 mod tasks;
 
 use crate::args::{Common, Experiment, Reproduce};
-use crate::bundled;
 use crate::show;
 use crate::train::build_for;
 use mtz::chart::{Chart, Point};
-use mtz::data::{Dataset, Feed, Normalisation, OpenOptions, Part, locate};
+use mtz::data::{Feed, Normalisation, Part};
 use mtz::error::{Error, Result};
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
@@ -18,10 +19,11 @@ use mtz::pipeline::{Plan, Task, Zipped, retrain, zip};
 use mtz::plan::{Joint, permute_hidden};
 use mtz::prune::{Method, allocate, prune};
 use mtz::statistics::Calibration;
-use mtz::train::{Fit, Rule, fit};
+use mtz::train::{Augmentation, Fit, Rule, fit};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use subjects::Subject;
 
 pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.output).map_err(|e| Error::io(&args.output, &e))?;
@@ -32,6 +34,7 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
         Experiment::Sharing => ("sharing", sharing::run(&workshop)?),
         Experiment::Tasks => ("tasks", tasks::run(&workshop)?),
         Experiment::Many => ("many", many::run(&workshop)?),
+        Experiment::Split => ("split", split::run(&workshop)?),
     };
     let name = format!("{name}{}", outcome.suffix);
     let mut json = json!({ "version": 1, "experiment": name, "seed": common.seed });
@@ -57,7 +60,7 @@ pub struct Outcome {
     pub suffix: &'static str,
     pub json: Value,
     /// With what is put behind the experiment's name.
-    pub charts: Vec<(&'static str, Chart)>,
+    pub charts: Vec<(String, Chart)>,
 }
 
 /// Data and trained networks for experiments.
@@ -81,41 +84,53 @@ impl Workshop<'_> {
         }
     }
 
+    /// A figure from an earlier run, or measured now: what takes long can be stopped and goes on where it was.
+    pub fn remember(&self, key: &str, measure: impl FnOnce() -> Result<Value>) -> Result<Value> {
+        let folder = self.args.output.join("measured");
+        let path = folder.join(format!("{key}.json"));
+        if let Some(known) = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+            return Ok(known);
+        }
+        let value = measure()?;
+        std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+        show::write_text(&path, &value.to_string())?;
+        Ok(value)
+    }
+
     /// How many pairs of networks to take.
     pub fn pairs(&self, usual: usize) -> usize {
         self.args.pairs.map_or(usual, |n| n.get())
     }
 
-    /// Data by name; MNIST comes with the program.
-    pub fn dataset(&self, name: &str, part: Part) -> Result<Dataset> {
-        if name == "mnist" {
-            return bundled::mnist(part);
-        }
-        let folder = self.args.data_dir.join(name);
-        let missing = |e: Error| e.hint(format!("--data-dir should contain a folder {name}"));
-        locate(&folder).map_err(missing)?.part(part).open(&OpenOptions::default())
-    }
-
     /// The data for networks like this one.
     pub fn bench(&self, name: &str, graph: &Graph) -> Result<Bench> {
-        let feed = |part| Feed::new(self.dataset(name, part)?, graph, Normalisation::default());
+        let subject = Subject::named(name)?;
+        let feed = |part| Feed::new(self.dataset(subject, part)?, graph, Normalisation::default());
         Ok(Bench { train: feed(Part::Train)?, test: feed(Part::Test)? })
     }
 
     /// A trained network with its hidden units in random order: from an earlier run, or trained now as `mtz train --permute` does.
     pub fn network(&self, architecture: &str, data: &str, number: u64) -> Result<Graph> {
+        self.network_of_width(architecture, 1.0, data, number)
+    }
+
+    /// The same, narrower or wider than usual.
+    pub fn network_of_width(&self, architecture: &str, width: f64, data: &str, number: u64) -> Result<Graph> {
         let seed = self.common.seed.wrapping_add(number);
         let folder = self.args.output.join("networks");
-        let path = folder.join(format!("{architecture}-{data}-{seed}.onnx"));
+        let size = if width == 1.0 { String::new() } else { format!("-x{width}") };
+        let path = folder.join(format!("{architecture}{size}-{data}-{seed}.onnx"));
         if path.exists() {
             return mtz::onnx::read(&path);
         }
         std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
-        let dataset = self.dataset(data, Part::Train)?;
-        let start = build_for(&dataset, architecture, 1.0, &Normalisation::default(), seed)?;
+        let subject = Subject::named(data)?;
+        let dataset = self.dataset(subject, Part::Train)?;
+        let start = build_for(&dataset, architecture, width, &Normalisation::default(), seed)?;
         let feed = Feed::new(dataset, &start, Normalisation::default())?;
         let usual = Fit::usual(&start);
-        let how = Fit { rule: Rule { seed, ..usual.rule }, ..usual };
+        let augmentation = Augmentation { flip: subject.flip, ..usual.rule.augmentation };
+        let how = Fit { rule: Rule { seed, augmentation, ..usual.rule }, ..usual };
         let bar = show::training(self.common.quiet);
         let report = fit(&start, &feed, &how, |news| {
             bar.set_length(news.step.1 as u64);

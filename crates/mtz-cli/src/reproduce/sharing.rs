@@ -86,7 +86,7 @@ fn report(workshop: &Workshop, errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, p
             mark: None,
             series: series.collect(),
         };
-        charts.push((if *layer == "first" { "-first" } else { "-second" }, chart));
+        charts.push((format!("-{layer}"), chart));
         let by_method = METHODS.iter().zip(errors).map(|((name, _, _), method)| {
             let points = counts.iter().zip(method).map(|(n, v)| json!({ "shared": n, "error": Figure::of(v).json() }));
             ((*name).to_owned(), Value::Array(points.collect()))

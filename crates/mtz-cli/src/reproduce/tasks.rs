@@ -63,7 +63,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
             ],
             ..Chart::default()
         };
-        charts.push((if architecture == "lenet-5" { "-lenet-5" } else { "-lenet-300-100" }, chart));
+        charts.push((format!("-{architecture}"), chart));
         let levels = levels.iter().map(|l| {
             json!({ "share": l.share, "parameters_saved_percent": l.saved, "iterations": iterations,
                     "increase": l.zipped.map(|f| f.json()), "increase_retrained": l.retrained.map(|f| f.json()) })

@@ -4,7 +4,8 @@ use super::Task;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::op::{
-    Add, BatchNormalization, Conv, Div, Dropout, Flatten, Gemm, GlobalAveragePool, MaxPool, Op, Relu, Sub, Window,
+    Add, AveragePool, BatchNormalization, Clip, Concat, Conv, Div, Dropout, Flatten, Gemm, GlobalAveragePool, MaxPool,
+    Op, Relu, Sub, Window,
 };
 use crate::random;
 use crate::tensor::{Dim, Shape, Tensor};
@@ -97,8 +98,14 @@ impl Build {
         if bias {
             more.push(Some(self.filled(format!("{name}.bias"), outputs, 0.0)?));
         }
-        let window = Window { size, stride, dilation: 1, before: pad, after: pad };
-        self.add(name, Conv { windows: vec![window; 2], groups: 1 }, more)
+        self.add(name, Conv { windows: square(size, stride, pad), groups: 1 }, more)
+    }
+
+    /// A square convolution of every channel for itself, without a bias.
+    pub fn depthwise(&mut self, name: &str, size: usize, stride: usize, pad: usize) -> Result<()> {
+        let channels = self.channels();
+        let weight = self.weight(format!("{name}.weight"), &[channels, 1, size, size], size * size)?;
+        self.add(name, Conv { windows: square(size, stride, pad), groups: channels }, vec![Some(weight)])
     }
 
     /// A fully connected layer.
@@ -127,9 +134,18 @@ impl Build {
         self.add(name, Relu, vec![])
     }
 
+    /// Between 0 and 6.
+    pub fn relu_6(&mut self, name: &str) -> Result<()> {
+        self.add(name, Clip { min: 0.0, max: 6.0 }, vec![])
+    }
+
     pub fn max_pool(&mut self, name: &str, size: usize, stride: usize, pad: usize) -> Result<()> {
-        let window = Window { size, stride, dilation: 1, before: pad, after: pad };
-        self.add(name, MaxPool { windows: vec![window; 2], ceil: false }, vec![])
+        self.add(name, MaxPool { windows: square(size, stride, pad), ceil: false }, vec![])
+    }
+
+    pub fn average_pool(&mut self, name: &str, size: usize) -> Result<()> {
+        let op = AveragePool { windows: square(size, size, 0), ceil: false, count_include_pad: false };
+        self.add(name, op, vec![])
     }
 
     pub fn global_average_pool(&mut self, name: &str) -> Result<()> {
@@ -147,6 +163,12 @@ impl Build {
     /// The sum of the last value and another.
     pub fn sum(&mut self, name: &str, other: ValueId) -> Result<()> {
         self.add(name, Add, vec![Some(other)])
+    }
+
+    /// The channels of the last value behind those of another.
+    pub fn beside(&mut self, name: &str, other: ValueId) -> Result<()> {
+        let last = std::mem::replace(&mut self.last, other);
+        self.add(name, Concat { axis: 1 }, vec![Some(last)])
     }
 
     /// Fails unless samples are images of at least `least` × `least`.
@@ -167,4 +189,9 @@ impl Build {
 /// `units` times `width`, at least one.
 pub(super) fn scaled(units: usize, width: f64) -> usize {
     ((units as f64 * width).round() as usize).max(1)
+}
+
+/// The windows of a square kernel.
+fn square(size: usize, stride: usize, pad: usize) -> Vec<Window> {
+    vec![Window { size, stride, dilation: 1, before: pad, after: pad }; 2]
 }

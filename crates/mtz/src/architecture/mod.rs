@@ -3,7 +3,9 @@
 //! The input's normalisation is part of the network: who uses it later feeds plain pixels between 0 and 1.
 
 mod build;
+mod densenet;
 mod lenet;
+mod mobilenet;
 mod resnet;
 mod vgg;
 
@@ -47,6 +49,21 @@ pub const ALL: &[Architecture] = &[
     },
     Architecture { name: "resnet-32", about: "3 groups of 5 blocks", build: |b, w| resnet::cifar(b, w, 5) },
     Architecture { name: "resnet-56", about: "3 groups of 9 blocks", build: |b, w| resnet::cifar(b, w, 9) },
+    Architecture {
+        name: "resnet-20-v2",
+        about: "the same with norm and activation in front of convolutions",
+        build: |b, w| resnet::cifar_v2(b, w, 3),
+    },
+    Architecture {
+        name: "mobilenet-v2",
+        about: "for 32×32: 17 inverted residual blocks",
+        build: mobilenet::mobilenet_v2,
+    },
+    Architecture {
+        name: "densenet-22",
+        about: "3 blocks of 6 convolutions that add 12 channels",
+        build: densenet::densenet_22,
+    },
     Architecture { name: "resnet-18", about: "ImageNet's: 4 groups of 2 blocks", build: resnet::resnet_18 },
 ];
 

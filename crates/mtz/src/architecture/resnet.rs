@@ -46,6 +46,42 @@ pub(super) fn cifar(b: &mut Build, width: f64, blocks: usize) -> Result<()> {
     end(b)
 }
 
+/// The same with norm and activation in front of each convolution, and a stream that nothing but sums changes (He et al. 2016b).
+pub(super) fn cifar_v2(b: &mut Build, width: f64, blocks: usize) -> Result<()> {
+    b.need_images(8)?;
+    b.conv("conv1", scaled(16, width), 3, 1, 1, false)?;
+    for (group, channels) in (1..).zip([16, 32, 64]) {
+        for i in 0..blocks {
+            let stride = if group > 1 && i == 0 { 2 } else { 1 };
+            block_v2(b, &format!("group{group}.{i}"), scaled(channels, width), stride)?;
+        }
+    }
+    b.batch_norm("bn")?;
+    b.relu("relu")?;
+    end(b)
+}
+
+fn block_v2(b: &mut Build, name: &str, outputs: usize, stride: usize) -> Result<()> {
+    let start = b.here();
+    let same = stride == 1 && b.shape().first() == Some(&outputs);
+    b.batch_norm(&format!("{name}.bn1"))?;
+    b.relu(&format!("{name}.relu1"))?;
+    let shortcut = if same {
+        start
+    } else {
+        let activated = b.here();
+        b.conv(&format!("{name}.shortcut"), outputs, 1, stride, 0, false)?;
+        let shortcut = b.here();
+        b.go_to(activated);
+        shortcut
+    };
+    b.conv(&format!("{name}.conv1"), outputs, 3, stride, 1, false)?;
+    b.batch_norm(&format!("{name}.bn2"))?;
+    b.relu(&format!("{name}.relu2"))?;
+    b.conv(&format!("{name}.conv2"), outputs, 3, 1, 1, false)?;
+    b.sum(&format!("{name}.add"), shortcut)
+}
+
 /// A 7×7 stem, then four groups of two blocks with 64 to 512 channels.
 pub(super) fn resnet_18(b: &mut Build, width: f64) -> Result<()> {
     b.need_images(32)?;

@@ -78,7 +78,10 @@ impl Location {
             let (samples, labels) = (dataset.samples.len(), labels.len());
             return Err(Error::data(format!("{}: {samples} samples but {labels} labels", self.path().display())));
         }
-        Ok(dataset)
+        match &options.classes {
+            Some(classes) => classes.of(dataset),
+            None => Ok(dataset),
+        }
     }
 
     fn path(&self) -> &Path {

@@ -9,6 +9,7 @@
 
 mod array;
 mod cifar;
+mod classes;
 mod feed;
 mod idx;
 mod images;
@@ -18,6 +19,7 @@ mod npz;
 mod records;
 
 pub use array::{Array, Element};
+pub use classes::Classes;
 pub use feed::{Feed, Normalisation};
 pub use images::ImageFit;
 pub use labels::Labels;
@@ -68,6 +70,8 @@ impl std::fmt::Debug for Dataset {
 pub struct OpenOptions {
     /// The label array of an `.npz` that has several.
     pub label: Option<String>,
+    /// Take the samples of these classes only.
+    pub classes: Option<Classes>,
     /// The channels, height and width a folder of images should be brought to: what the model expects.
     pub image_shape: Option<[usize; 3]>,
     /// What to do with images of another size.

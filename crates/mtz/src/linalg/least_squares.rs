@@ -257,6 +257,31 @@ fn table(pa: &[f64], pb: &[f64], a: &[f64], b: &[f64], size: usize, factor: f64)
     d
 }
 
+/// Mean and variance of what units answer without their bias. A unit is its weights and the bias behind them.
+pub fn spread(moments: &Moments, units: &[Vec<f64>]) -> Vec<(f64, f64)> {
+    let (size, n) = (moments.size(), moments.samples().max(1) as f64);
+    let width = size - 1;
+    let weights: Vec<f64> = units.iter().flat_map(|row| row.iter().copied().take(width)).collect();
+    let of = |(sum, squares): (f64, f64)| (sum / n, (squares / n - (sum / n).powi(2)).max(0.0));
+    match moments.rows() {
+        Some((x, _)) => {
+            let x: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
+            let samples = rows(&x, width);
+            let answers = product(&weights, &transposed(&x, samples, width), units.len(), width, samples);
+            let sums = |y: &[f64]| (y.iter().sum(), y.iter().map(|y| y * y).sum());
+            answers.chunks(samples.max(1)).map(|y| of(sums(y))).collect()
+        }
+        None => {
+            let gram: Vec<f64> = (0..width * width).map(|i| moments.product(i / width, i % width)).collect();
+            let turned = product(&weights, &gram, units.len(), width, width);
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let sums: Vec<f64> = (0..width).map(|k| moments.product(k, width)).collect();
+            let both = weights.chunks(width.max(1)).zip(turned.chunks(width.max(1)));
+            both.map(|(w, turned)| of((dot(w, &sums), dot(w, turned)))).collect()
+        }
+    }
+}
+
 fn rows(a: &[f64], width: usize) -> usize {
     a.len().checked_div(width).unwrap_or(0)
 }

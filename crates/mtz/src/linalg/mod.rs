@@ -7,7 +7,7 @@ mod moments;
 mod pairs;
 mod spd;
 
-pub use least_squares::{Problem, Targets, distances};
+pub use least_squares::{Problem, Targets, distances, spread};
 pub use moments::Moments;
 pub use pairs::{assignment, best_pairs, greedy};
 pub use spd::{Factor, Solved, solve_towards};

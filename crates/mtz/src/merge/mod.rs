@@ -8,12 +8,14 @@
 //!
 //! Both are solved in [`crate::linalg`]; here is decided who takes part.
 
+mod pool;
 mod table;
 
 use crate::error::Result;
-use crate::linalg::{Moments, best_pairs, greedy};
+use crate::linalg::Moments;
 use crate::plan::Joint;
 use crate::random;
+use pool::Pool;
 use std::collections::BTreeMap;
 use table::{Owners, Table};
 
@@ -51,6 +53,26 @@ pub enum Recipe {
     Best,
 }
 
+/// Which inputs of a layer count as the same for two tasks, so that the weights from them can be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Units that are shared.
+    Shared,
+    /// All units, paired as well as they go, shared or not (section 3.7 of the paper): more is saved with the same number of shared units.
+    All,
+}
+
+/// How units are paired that are added to those of earlier layers, as in a residual network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// Every layer pairs its units freely, and later layers know them by the pairs of the last one that was added: the paper.
+    Last,
+    /// Every layer pairs its units freely, and later layers know them by the pairs of the first: one alignment for the whole stream.
+    First,
+    /// All layers of a stream have the pairs of the first.
+    One,
+}
+
 /// How to merge a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -60,6 +82,10 @@ pub struct Options {
     pub matching: Matching,
     /// Which weights.
     pub recipe: Recipe,
+    /// Which inputs.
+    pub align: Align,
+    /// Which pairs in residual networks.
+    pub streams: Streams,
     /// Ridge relative to the mean of the diagonal.
     pub ridge: f64,
     /// Where random numbers begin.
@@ -109,94 +135,38 @@ pub fn merge_layer(
             table.fit(&all, options.ridge, &mut report)?;
         }
     }
-    // Tasks join one after the other; the pool holds the joint units so far.
-    let mut pool: Vec<Owners> = Vec::new();
+    let mut pool = Pool::new();
     for t in 0..tasks {
-        // What a joint model among the inputs shares already stays shared.
-        let mut partner = partners_so_far(joint, layer, &pool, t);
-        let zipped_before = joint.members[..t].iter().any(|m| joint.members[t].shares_with(m, layer));
-        if t > 0 && !head && !zipped_before {
-            for (p, j, d) in pairs(&table, &pool, t, options, &mut report)? {
-                partner[j] = Some(p);
-                report.distance += d;
-                report.distances.push(d);
-            }
-        }
-        for (j, p) in partner.into_iter().enumerate() {
-            match p {
-                Some(p) => pool[p][t] = Some(j),
-                None => pool.push(table::alone(tasks, t, j)),
-            }
-        }
+        pool.join(joint, layer, t, &table, !head, options, &mut report)?;
         if t > 0 && !head && options.recipe == Recipe::Paper {
             match options.matching {
-                Matching::Random => table.choose_one(&pool, t, random::bits(options.seed, 1000 + t as u64)),
-                _ => table.merge_shared(&pool, t, options.ridge, &mut report)?,
+                Matching::Random => table.choose_one(&pool.units, t, random::bits(options.seed, 1000 + t as u64)),
+                _ => table.merge_shared(&pool.units, t, options.ridge, &mut report)?,
             }
         }
     }
     if options.recipe == Recipe::Best {
-        for units in by_owner_set(&pool).values().filter(|units| units[0].iter().flatten().count() > 1) {
+        for units in by_owner_set(&pool.units).values().filter(|units| units[0].iter().flatten().count() > 1) {
             table.fit(units, options.ridge, &mut report)?;
         }
     }
-    for (joint_unit, owners) in pool.iter().enumerate() {
+    for (joint_unit, (owners, aligned)) in pool.units.iter().zip(&pool.aligned).enumerate() {
         for (t, unit) in owners.iter().enumerate() {
             if let Some(unit) = unit {
                 joint.members[t].units[layer][*unit] = joint_unit;
+                joint.members[t].aligned[layer][*unit] = *aligned;
             }
         }
     }
     for (t, member) in joint.members.iter_mut().enumerate() {
-        let rows = table.rows(t, member.layers[layer].bias.is_some());
-        member.graph = member.layers[layer].write(&member.graph, &rows)?;
+        let at = &member.layers[layer];
+        if let (Some(stream), true) = (&at.stream, options.streams != Streams::Last) {
+            member.aligned[layer] = stream.iter().map(|&(before, unit)| member.aligned[before][unit]).collect();
+        }
+        member.graph = at.write(&member.graph, &table.refits(t, at, options.recipe))?;
     }
     report.shared = joint.shared_units(layer);
     Ok(report)
-}
-
-/// For each unit of task t, the pool unit it is one with already.
-fn partners_so_far(joint: &Joint, layer: usize, pool: &[Owners], t: usize) -> Vec<Option<usize>> {
-    let number = |owners: &Owners| {
-        let of = |(s, unit): (usize, &Option<usize>)| unit.map(|u| joint.members[s].units[layer][u]);
-        owners.iter().enumerate().find_map(of)
-    };
-    let known: BTreeMap<usize, usize> =
-        pool.iter().enumerate().filter_map(|(p, owners)| number(owners).map(|id| (id, p))).collect();
-    joint.members[t].units[layer].iter().map(|id| known.get(id).copied()).collect()
-}
-
-/// The pairs (pool unit, unit of t, d) to share.
-fn pairs(
-    table: &Table,
-    pool: &[Owners],
-    t: usize,
-    options: &Options,
-    report: &mut Merged,
-) -> Result<Vec<(usize, usize, f64)>> {
-    let (d, raised) = table.distances(pool, t, options.ridge)?;
-    report.note(options.ridge, raised);
-    let own = d.len().checked_div(pool.len()).unwrap_or(0);
-    let smaller = own.min(pool.len());
-    let count = match options.share {
-        Share::All | Share::Below(_) => smaller,
-        Share::Fraction(f) => ((smaller as f64 * f).round() as usize).min(smaller),
-        Share::Count(n) => n.min(smaller),
-    };
-    let pairs = match options.matching {
-        Matching::Greedy => greedy(&d, own, count),
-        Matching::Optimal => best_pairs(&d, own, count),
-        Matching::Random => {
-            let rows = random::permutation(random::bits(options.seed, 2 * t as u64), pool.len());
-            let columns = random::permutation(random::bits(options.seed, 2 * t as u64 + 1), own);
-            rows.into_iter().zip(columns).take(count).collect()
-        }
-    };
-    let pairs = pairs.into_iter().map(|(i, j)| (i, j, d[i * own + j]));
-    Ok(match options.share {
-        Share::Below(limit) => pairs.filter(|p| p.2 < limit).collect(),
-        _ => pairs.collect(),
-    })
 }
 
 /// Units with the same owners.

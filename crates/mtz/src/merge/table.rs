@@ -1,9 +1,9 @@
 //! One layer of all tasks with its inputs in joint numbers, and the least-squares problems that can be put to it.
 
-use super::Merged;
+use super::{Merged, Recipe};
 use crate::error::{Error, Result};
-use crate::linalg::{Moments, Problem, Targets, distances};
-use crate::plan::{Column, Joint};
+use crate::linalg::{Moments, Problem, Targets, distances, spread};
+use crate::plan::{Column, Joint, Layer, Refit};
 use crate::random;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +43,12 @@ struct Task<'a> {
     /// a_t / n_t.
     scale: f64,
     units: usize,
-    /// Units × joint columns: the weights it has now; zero where it has no such column.
+    /// Units × joint columns: the weights it has now, with the normalisation behind the layer folded in; zero where it has no such column.
     weights: Vec<f64>,
+    /// The weights it had at first.
+    before: Vec<f64>,
+    /// Which units have new ones.
+    changed: Vec<bool>,
     /// Units × joint columns: which weights a sparse layer has. `None` if the layer is dense.
     mask: Option<Vec<bool>>,
 }
@@ -61,7 +65,16 @@ impl<'a> Table<'a> {
             };
             columns.push(member.columns(layer).iter().map(number).collect());
         }
-        let count = numbers.len();
+        let mut count = numbers.len();
+        for (member, columns) in joint.members.iter().zip(&mut columns) {
+            let at = &member.layers[layer];
+            if at.norm.is_some() {
+                // The offset of a normalisation is its task's own.
+                columns.truncate(at.columns());
+                columns.push(count);
+                count += 1;
+            }
+        }
         let mut tasks = Vec::new();
         for ((member, columns), (moments, weight)) in joint.members.iter().zip(columns).zip(moments.iter().zip(weights))
         {
@@ -72,14 +85,15 @@ impl<'a> Table<'a> {
             }
             let (mut has, mut table) = (vec![false; count], vec![0.0; at.units * count]);
             columns.iter().for_each(|&column| has[column] = true);
-            for (row, table) in at.read(&member.graph).chunks(at.columns() + 1).zip(table.chunks_mut(count)) {
+            for (row, table) in at.folded(&member.graph).chunks(at.columns() + 1).zip(table.chunks_mut(count)) {
                 columns.iter().zip(row).for_each(|(&column, &x)| table[column] = f64::from(x));
             }
-            let bias = at.bias.and(columns.last().copied());
+            let bias = columns.last().copied().filter(|_| at.has_offset());
             let exists = |(i, x): (usize, &f64)| *x != 0.0 || bias == Some(i % count.max(1));
             let mask = at.is_sparse(&member.graph).then(|| table.iter().enumerate().map(exists).collect());
             let scale = weight / moments.samples() as f64;
-            tasks.push(Task { columns, has, moments, scale, units: at.units, weights: table, mask });
+            let (before, changed) = (table.clone(), vec![false; at.units]);
+            tasks.push(Task { columns, has, moments, scale, units: at.units, weights: table, before, changed, mask });
         }
         let dual = tasks.iter().all(|t| t.moments.rows().is_some());
         Ok(Self { tasks, count, dual })
@@ -155,14 +169,39 @@ impl<'a> Table<'a> {
         distances(&before, &own, &rows(pool), &rows(&units), ridge)
     }
 
-    /// A task's weights as [`crate::plan::Layer::write`] takes them.
-    pub fn rows(&self, t: usize, bias: bool) -> Vec<f32> {
+    /// The units of a task that have new weights, as [`Layer::write`] takes them.
+    pub fn refits(&self, t: usize, layer: &Layer, recipe: Recipe) -> Vec<Refit> {
         let task = &self.tasks[t];
-        let rows = task
-            .weights
-            .chunks(self.count.max(1))
-            .flat_map(|row| task.columns.iter().map(|&column| row[column] as f32).chain((!bias).then_some(0.0)));
-        rows.collect()
+        let changed: Vec<usize> = (0..task.units).filter(|&unit| task.changed[unit]).collect();
+        let rows = |weights: &[f64]| -> Vec<Vec<f64>> {
+            let row = |&unit: &usize| {
+                let row = &weights[unit * self.count..][..self.count];
+                task.columns.iter().map(|&column| row[column]).chain((!layer.has_offset()).then_some(0.0)).collect()
+            };
+            changed.iter().map(row).collect()
+        };
+        let mut rows_now = rows(&task.weights);
+        let mut scales = vec![1.0; changed.len()];
+        let mut spreads = vec![(0.0, 1.0); changed.len()];
+        if layer.norm.is_some() {
+            spreads = spread(task.moments, &rows_now);
+            if recipe == Recipe::Paper {
+                // Least squares knows the best scale and offset, the paper's update does not: mean and deviation stay what they were.
+                let before = spread(task.moments, &rows(&task.before));
+                for (((row, scale), now), before) in rows_now.iter_mut().zip(&mut scales).zip(&spreads).zip(before) {
+                    *scale = if now.1 > 0.0 { (before.1 / now.1).sqrt() } else { 1.0 };
+                    row.last_mut().into_iter().for_each(|offset| *offset += before.0 - *scale * now.0);
+                }
+            }
+        }
+        let refits = changed.into_iter().zip(rows_now).zip(scales.into_iter().zip(spreads));
+        let refit = |((unit, row), (scale, (mean, variance))): ((usize, Vec<f64>), (f64, (f64, f64)))| Refit {
+            unit,
+            row: row.into_iter().map(|w| w as f32).collect(),
+            scale: scale as f32,
+            spread: (mean as f32, variance as f32),
+        };
+        refits.map(refit).collect()
     }
 
     /// Solves for the weights of `units` from `columns` and takes them over. In a sparse layer each unit keeps the connections of that
@@ -232,6 +271,7 @@ impl<'a> Table<'a> {
                 && self.tasks[t].has[column]
             {
                 self.tasks[t].weights[unit * self.count + column] = weight;
+                self.tasks[t].changed[*unit] = true;
             }
         }
     }

@@ -2,12 +2,13 @@
 //!
 //! Each task keeps a graph of its own; what makes them one model is that every layer's units carry a *joint* number, and two tasks
 //! whose units have the same one share it. A weight is named by its layer, the joint number of its unit and where it comes
-//! from; equal names are one number, stored once. Blocks by owner set, parameter counts and ties for the trainer all follow
+//! from (the *aligned* number of its source); equal names are one number, stored once. Blocks by owner set, parameter counts and ties for the trainer all follow
 //! from these names.
 
 use super::layers::{Layer, Source};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::simplify;
 use crate::train::{Binding, Bindings, Parameters};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +21,11 @@ pub struct Member {
     pub graph: Graph,
     /// Its layers.
     pub layers: Vec<Layer>,
-    /// For each layer, the joint number of each unit.
+    /// For each layer, the joint number of each unit: units with the same one have the same incoming weights.
     pub units: Vec<Vec<usize>>,
+    /// For each layer, the number later layers know each unit by: weights that come from units with the same one may be shared, whether or
+    /// not the units themselves are.
+    pub aligned: Vec<Vec<usize>>,
 }
 
 /// Several networks that share units.
@@ -36,7 +40,7 @@ pub struct Joint {
 pub enum Column {
     /// A weight from the input.
     Input(usize, usize),
-    /// A weight from a unit of an earlier layer: layer, joint unit, rank, tap.
+    /// A weight from a unit of an earlier layer: layer, aligned number, rank, tap.
     Unit(usize, usize, usize, usize),
     /// The bias.
     Bias,
@@ -45,9 +49,10 @@ pub enum Column {
 impl Joint {
     /// A network by itself.
     pub fn single(name: String, graph: Graph) -> Result<Self> {
+        let graph = simplify::for_zipping(&graph)?;
         let layers = Layer::all(&graph).map_err(|e| e.in_file(std::path::Path::new(&name)))?;
-        let units = layers.iter().map(|layer| (0..layer.units).collect()).collect();
-        Ok(Self { members: vec![Member { name, graph, layers, units }] })
+        let units: Vec<Vec<usize>> = layers.iter().map(|layer| (0..layer.units).collect()).collect();
+        Ok(Self { members: vec![Member { name, graph, layers, aligned: units.clone(), units }] })
     }
 
     /// Models beside each other: what each of them shares stays shared, nothing new is.
@@ -70,11 +75,14 @@ impl Joint {
             if first_of_part {
                 // Numbers of this part begin behind all others.
                 next = (0..member.layers.len())
-                    .map(|l| members.iter().flat_map(|m| &m.units[l]).max().map_or(0, |u| u + 1))
+                    .map(|l| {
+                        let numbers = members.iter().flat_map(|m| m.units[l].iter().chain(&m.aligned[l]));
+                        numbers.max().map_or(0, |u| u + 1)
+                    })
                     .collect();
             }
-            for (units, next) in member.units.iter_mut().zip(&next) {
-                units.iter_mut().for_each(|u| *u += next);
+            for ((units, aligned), next) in member.units.iter_mut().zip(&mut member.aligned).zip(&next) {
+                units.iter_mut().chain(aligned).for_each(|u| *u += next);
             }
             members.push(member.clone());
         }
@@ -240,17 +248,14 @@ impl Member {
         let sources = at.sources.iter().flat_map(|source| (0..at.taps).map(move |tap| (source, tap)));
         let columns = sources.map(|(source, tap)| match *source {
             Source::Input { position } => Column::Input(position, tap),
-            Source::Layer { layer, unit, rank } => Column::Unit(layer, self.units[layer][unit], rank, tap),
+            Source::Layer { layer, unit, rank } => Column::Unit(layer, self.aligned[layer][unit], rank, tap),
         });
         columns.chain(at.bias.map(|_| Column::Bias)).collect()
     }
 
-    /// Whether any unit is shared with another member, from this layer on.
-    pub fn shares_with(&self, other: &Self, layer: usize) -> bool {
-        self.units.iter().zip(&other.units).skip(layer).any(|(a, b)| {
-            let a: BTreeSet<&usize> = a.iter().collect();
-            b.iter().any(|unit| a.contains(unit))
-        })
+    /// Multiply-adds of all layers for one sample.
+    pub fn multiply_adds(&self) -> usize {
+        self.layers.iter().map(|l| l.units * l.columns() * l.places(&self.graph)).sum()
     }
 
     /// Parameters outside of the layers: batch norm and the like.

@@ -1,11 +1,11 @@
-//! The layers whose units can be shared, with where each of their weights comes from.
+//! The layers whose units can be shared, with where each of their weights comes from and where their answers go.
 
 use super::units::{Unit, Units};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, ValueId};
-use crate::op::{Conv, Op};
+use crate::graph::{Graph, Node, ValueId};
+use crate::op::{BatchNormalization, Conv, Op};
 use crate::tensor::Tensor;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a position along a layer's input axis comes from. `rank`: the how manieth position of its unit it is, as after a flattening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,40 @@ pub enum Source {
     },
 }
 
+/// A batch normalisation that alone reads what a layer computes. Layer and normalisation are one affine map; what is measured and
+/// fitted is the whole of it, and the normalisation stays each task's own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    op: BatchNormalization,
+    scale: ValueId,
+    bias: ValueId,
+    mean: ValueId,
+    variance: ValueId,
+    output: ValueId,
+}
+
+/// The end of a residual block: the layer's answer is added to what another path brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// What the other path brings; it depends on earlier layers only.
+    pub other: ValueId,
+    /// The sum.
+    pub output: ValueId,
+}
+
+/// New weights of one unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refit {
+    /// Which unit.
+    pub unit: usize,
+    /// Its weights and behind them its bias, with the normalisation behind the layer folded in.
+    pub row: Vec<f32>,
+    /// What the normalisation multiplies the weights' answer by, before the bias is added.
+    pub scale: f32,
+    /// Mean and variance of what the weights, without the bias, answer: new statistics for the normalisation.
+    pub spread: (f32, f32),
+}
+
 /// A fully connected or convolutional layer.
 #[derive(Clone, Debug)]
 pub struct Layer {
@@ -39,8 +73,14 @@ pub struct Layer {
     pub bias: Option<ValueId>,
     /// What it reads.
     pub input: ValueId,
-    /// What it computes: the pre-activation.
-    pub output: ValueId,
+    /// What it computes.
+    output: ValueId,
+    /// The normalisation behind it.
+    pub norm: Option<Norm>,
+    /// The sum its answer goes into and nowhere else.
+    pub sum: Option<Sum>,
+    /// Where its units are added to those of an earlier layer (a residual stream): for each unit, that layer and its unit.
+    pub stream: Option<Vec<(usize, usize)>>,
     /// Its neurons or kernels.
     pub units: usize,
     /// One per position along the input axis of the weight.
@@ -57,6 +97,7 @@ impl Layer {
     /// The layers of a network, in the order they run.
     pub fn all(graph: &Graph) -> Result<Vec<Self>> {
         let units = Units::of(graph);
+        let readers = Readers::of(graph);
         let mut layers: Vec<Self> = Vec::new();
         let mut owner: BTreeMap<Unit, (usize, usize)> = BTreeMap::new();
         for (node, n) in graph.nodes().iter().enumerate() {
@@ -93,11 +134,15 @@ impl Layer {
                 })
             });
             let sources = sources.collect();
+            let stream = one_to_one(own.iter().map(|id| id.and_then(|id| owner.get(&id).copied())));
             for (unit, id) in own.iter().enumerate() {
                 owner.extend(id.map(|id| (id, (layers.len(), unit))));
             }
             let name = n.name.clone();
             let output = n.output;
+            let norm = readers.only(output).and_then(|reader| Norm::behind(graph, reader, output));
+            let answer = norm.map_or(output, |n| n.output);
+            let sum = readers.only(answer).and_then(|reader| readers.sum(graph, reader, answer, node));
             layers.push(Self {
                 node,
                 name,
@@ -105,6 +150,9 @@ impl Layer {
                 bias,
                 input,
                 output,
+                norm,
+                sum,
+                stream,
                 units: count,
                 sources,
                 taps,
@@ -118,9 +166,27 @@ impl Layer {
         Ok(layers)
     }
 
+    /// The pre-activation: what it computes, normalised if a normalisation follows.
+    pub fn answer(&self) -> ValueId {
+        self.norm.map_or(self.output, |norm| norm.output)
+    }
+
+    /// Whether every answer has an offset of its own: a bias, or the normalisation's.
+    pub fn has_offset(&self) -> bool {
+        self.bias.is_some() || self.norm.is_some()
+    }
+
     /// ONNX's name for what it is.
     pub fn kind(&self) -> &'static str {
         if self.conv.is_some() { "Conv" } else { "Gemm" }
+    }
+
+    /// How many times every unit answers for one sample: the output positions of a convolution.
+    pub fn places(&self, graph: &Graph) -> usize {
+        match self.conv {
+            Some(_) => graph[self.output].shape.at(1).iter().skip(2).product(),
+            None => 1,
+        }
     }
 
     /// Weights of one unit, without its bias.
@@ -141,6 +207,18 @@ impl Layer {
         rows
     }
 
+    /// The same with the normalisation behind the layer folded in: what the rows give is the answer.
+    pub fn folded(&self, graph: &Graph) -> Vec<f32> {
+        let mut rows = self.read(graph);
+        if let Some(norm) = &self.norm {
+            for (row, (factor, offset)) in rows.chunks_mut(self.columns() + 1).zip(norm.affine(graph)) {
+                row.iter_mut().for_each(|w| *w *= factor);
+                row.last_mut().into_iter().for_each(|bias| *bias += offset);
+            }
+        }
+        rows
+    }
+
     /// Whether zeros mean "no connection" here: so many weights are not zero by chance.
     pub fn is_sparse(&self, graph: &Graph) -> bool {
         const SHARE: usize = 20;
@@ -153,21 +231,105 @@ impl Layer {
         if self.inputs_first { column * self.units + unit } else { unit * self.columns() + column }
     }
 
-    /// The network with other weights in this layer, given as [`Layer::read`] gives them.
-    pub fn write(&self, graph: &Graph, rows: &[f32]) -> Result<Graph> {
+    /// The network with other weights in some units. A layer in front of a normalisation takes them as they are, and the normalisation brings
+    /// mean and offset: tasks with equal weights may so differ in statistics, scale and bias.
+    pub fn write(&self, graph: &Graph, units: &[Refit]) -> Result<Graph> {
         let columns = self.columns();
         graph.with_constants(|id, tensor| {
             let mut data = tensor.data().to_vec();
             if id == self.weight {
-                for (unit, row) in rows.chunks(columns + 1).enumerate() {
-                    (0..columns).for_each(|k| data[self.place(unit, k)] = row[k]);
+                for Refit { unit, row, .. } in units {
+                    (0..columns).for_each(|k| data[self.place(*unit, k)] = row[k]);
                 }
             } else if Some(id) == self.bias {
-                data.iter_mut().zip(rows.chunks(columns + 1)).for_each(|(b, row)| *b = row[columns]);
+                let bias = |row: &[f32]| if self.norm.is_some() { 0.0 } else { row[columns] };
+                units.iter().for_each(|new| data[new.unit] = bias(&new.row));
+            } else if let Some(norm) = self.norm.filter(|norm| norm.parameters().contains(&id)) {
+                units.iter().for_each(|new| data[new.unit] = norm.renewed(id, data[new.unit], new));
             } else {
                 return Ok(tensor.clone());
             }
             Tensor::new(tensor.shape().to_vec(), data)
         })
+    }
+}
+
+/// The units of one earlier layer, each once.
+fn one_to_one(units: impl Iterator<Item = Option<(usize, usize)>>) -> Option<Vec<(usize, usize)>> {
+    let units: Vec<(usize, usize)> = units.collect::<Option<_>>()?;
+    let distinct: BTreeSet<usize> = units.iter().map(|(_, unit)| *unit).collect();
+    let first = units.first()?.0;
+    (distinct.len() == units.len() && units.iter().all(|(layer, _)| *layer == first)).then_some(units)
+}
+
+impl Norm {
+    /// The normalisation that `node` is, if it is one and reads `value`.
+    fn behind(graph: &Graph, node: &Node, value: ValueId) -> Option<Self> {
+        let (Op::BatchNormalization(op), &[Some(x), Some(scale), Some(bias), Some(mean), Some(variance)]) =
+            (&node.op, node.inputs.as_slice())
+        else {
+            return None;
+        };
+        let constants = [scale, bias, mean, variance].iter().all(|id| graph[*id].constant.is_some());
+        (x == value && constants).then_some(Self { op: *op, scale, bias, mean, variance, output: node.output })
+    }
+
+    fn parameters(&self) -> [ValueId; 4] {
+        [self.scale, self.bias, self.mean, self.variance]
+    }
+
+    /// Factor and offset of each channel.
+    fn affine(&self, graph: &Graph) -> Vec<(f32, f32)> {
+        let data = |id: ValueId| graph[id].constant.as_ref().map_or(&[][..], Tensor::data);
+        self.op.affine(data(self.scale), data(self.bias), data(self.mean), data(self.variance))
+    }
+
+    /// A parameter for weights that give the answer themselves, but for factor s and offset: scale = s √(variance + ε), bias = offset + s mean.
+    fn renewed(&self, id: ValueId, old: f32, new: &Refit) -> f32 {
+        let (mean, variance) = new.spread;
+        match id {
+            id if id == self.mean => mean,
+            id if id == self.variance => variance,
+            id if id == self.scale => new.scale * (variance + self.op.epsilon).sqrt(),
+            _ => new.row.last().map_or(old, |offset| offset + new.scale * mean),
+        }
+    }
+}
+
+/// Who reads what.
+struct Readers<'g> {
+    nodes: BTreeMap<ValueId, Vec<&'g Node>>,
+    outputs: &'g [ValueId],
+    /// For each value, the last node with a weight that it depends on.
+    depends: BTreeMap<ValueId, usize>,
+}
+
+impl<'g> Readers<'g> {
+    fn of(graph: &'g Graph) -> Self {
+        let (mut nodes, mut depends): (BTreeMap<ValueId, Vec<&Node>>, BTreeMap<ValueId, usize>) = Default::default();
+        for (i, node) in graph.nodes().iter().enumerate() {
+            let own = matches!(node.op, Op::Conv(_) | Op::Gemm(_) | Op::MatMul(_)).then_some(i);
+            let last = node.inputs.iter().flatten().filter_map(|id| depends.get(id).copied()).max().max(own);
+            depends.extend(last.map(|last| (node.output, last)));
+            node.inputs.iter().flatten().for_each(|id| nodes.entry(*id).or_default().push(node));
+        }
+        Self { nodes, outputs: graph.outputs(), depends }
+    }
+
+    /// The only reader of a value.
+    fn only(&self, value: ValueId) -> Option<&'g Node> {
+        match self.nodes.get(&value).map(Vec::as_slice) {
+            Some([one]) if !self.outputs.contains(&value) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The sum of `value` and something of the same shape that is known before `layer` runs.
+    fn sum(&self, graph: &Graph, reader: &Node, value: ValueId, layer: usize) -> Option<Sum> {
+        let (Op::Add(_), &[Some(a), Some(b)]) = (&reader.op, reader.inputs.as_slice()) else { return None };
+        let other = if a == value { b } else { a };
+        let known = other != value && self.depends.get(&other).is_none_or(|&last| last < layer);
+        let alike = graph[other].shape == graph[value].shape && graph[other].constant.is_none();
+        (known && alike).then_some(Sum { other, output: reader.output })
     }
 }

@@ -1,0 +1,78 @@
+//! Some classes of a dataset only, as if it had no others.
+
+use super::{Dataset, Labels, Samples};
+use crate::error::{Error, Result};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// A range of classes, written `0-4` or `7`. What is the first of them becomes class 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classes(RangeInclusive<u32>);
+
+impl FromStr for Classes {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let number = |part: &str| part.trim().parse::<u32>().map_err(|_| format!("{text:?} is no range like 0-4"));
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let range = number(first)?..=number(last)?;
+        if range.is_empty() { Err(format!("{text:?} ends before it begins")) } else { Ok(Self(range)) }
+    }
+}
+
+/// Some of the samples.
+struct Chosen {
+    all: Box<dyn Samples>,
+    chosen: Vec<usize>,
+}
+
+impl Samples for Chosen {
+    fn len(&self) -> usize {
+        self.chosen.len()
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.all.shape()
+    }
+
+    fn is_bytes(&self) -> bool {
+        self.all.is_bytes()
+    }
+
+    fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {
+        let index = self.chosen.get(index).ok_or_else(|| Error::data(format!("there is no sample {index}")))?;
+        self.all.read(*index, out)
+    }
+}
+
+impl Classes {
+    /// The samples of these classes.
+    pub(super) fn of(&self, dataset: Dataset) -> Result<Dataset> {
+        let Some(Labels::Classes(labels)) = &dataset.labels else {
+            return Err(Error::usage("--classes needs data with a class for each sample"));
+        };
+        let wanted = labels.iter().enumerate().filter(|(_, class)| self.0.contains(class));
+        let (chosen, classes): (Vec<usize>, Vec<u32>) = wanted.map(|(i, class)| (i, class - self.0.start())).unzip();
+        if chosen.is_empty() {
+            let last = labels.iter().max().copied().unwrap_or(0);
+            return Err(Error::usage(format!("no sample has a class of {}-{}", self.0.start(), self.0.end()))
+                .hint(format!("the data has classes 0-{last}")));
+        }
+        Ok(Dataset {
+            samples: Box::new(Chosen { all: dataset.samples, chosen }),
+            labels: Some(Labels::Classes(classes)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        assert_eq!("0-4".parse(), Ok(Classes(0..=4)));
+        assert_eq!("7".parse(), Ok(Classes(7..=7)));
+        assert!("4-0".parse::<Classes>().is_err() && "a-b".parse::<Classes>().is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! The joint units of a layer while tasks join one after the other: who owns them, and by which number later layers know them.
+
+use super::table::{Owners, Table, alone};
+use super::{Align, Matching, Merged, Options, Share, Streams};
+use crate::error::Result;
+use crate::linalg::{best_pairs, greedy};
+use crate::plan::Joint;
+use crate::random;
+use std::collections::BTreeMap;
+
+/// Joint units, growing.
+pub struct Pool {
+    /// Their owners.
+    pub units: Vec<Owners>,
+    /// For each, the number later layers know it by: those with the same one stand for each other there.
+    pub aligned: Vec<usize>,
+}
+
+/// Where a unit of a new task goes.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// The joint unit it becomes one with.
+    unit: Option<usize>,
+    /// The number it is known by.
+    aligned: Option<usize>,
+}
+
+impl Pool {
+    pub fn new() -> Self {
+        Self { units: Vec::new(), aligned: Vec::new() }
+    }
+
+    /// Lets task t join. `share`: it may be paired with units of other networks.
+    pub fn join(
+        &mut self,
+        joint: &Joint,
+        layer: usize,
+        t: usize,
+        table: &Table,
+        share: bool,
+        options: &Options,
+        report: &mut Merged,
+    ) -> Result<()> {
+        // What a joint model among the inputs shares already stays shared.
+        let mut places = self.places_so_far(joint, layer, t);
+        if share && t > 0 && places.iter().all(|p| p.unit.is_none() && p.aligned.is_none()) {
+            self.pair(joint, layer, t, table, options, &mut places, report)?;
+        }
+        let tasks = joint.members.len();
+        for (j, place) in places.into_iter().enumerate() {
+            match place.unit {
+                Some(p) => self.units[p][t] = Some(j),
+                None => {
+                    let fresh = self.aligned.iter().max().map_or(0, |a| a + 1);
+                    self.units.push(alone(tasks, t, j));
+                    self.aligned.push(place.aligned.unwrap_or(fresh));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// For each unit of task t, what it is one with already.
+    fn places_so_far(&self, joint: &Joint, layer: usize, t: usize) -> Vec<Place> {
+        let (mut units, mut aligned) = (BTreeMap::new(), BTreeMap::new());
+        for (p, owners) in self.units.iter().enumerate() {
+            for (member, unit) in joint.members.iter().zip(owners) {
+                if let Some(unit) = unit {
+                    units.insert(member.units[layer][*unit], p);
+                    aligned.insert(member.aligned[layer][*unit], self.aligned[p]);
+                }
+            }
+        }
+        let own = joint.members[t].units[layer].iter().zip(&joint.members[t].aligned[layer]);
+        own.map(|(unit, number)| Place { unit: units.get(unit).copied(), aligned: aligned.get(number).copied() })
+            .collect()
+    }
+
+    /// Finds partners for the units of task t.
+    fn pair(
+        &self,
+        joint: &Joint,
+        layer: usize,
+        t: usize,
+        table: &Table,
+        options: &Options,
+        places: &mut [Place],
+        report: &mut Merged,
+    ) -> Result<()> {
+        let (d, raised) = table.distances(&self.units, t, options.ridge)?;
+        report.note(options.ridge, raised);
+        let own = places.len();
+        // Joint units with the same aligned number are one choice; the nearest of them counts.
+        let numbers: Vec<usize> =
+            self.aligned.iter().copied().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        let mut nearest: Vec<(f64, usize)> = vec![(f64::INFINITY, 0); numbers.len() * own];
+        for (p, number) in self.aligned.iter().enumerate() {
+            let Ok(row) = numbers.binary_search(number) else { continue };
+            for j in 0..own {
+                let best = &mut nearest[row * own + j];
+                if d[p * own + j] < best.0 {
+                    *best = (d[p * own + j], p);
+                }
+            }
+        }
+        let costs: Vec<f64> = nearest.iter().map(|n| n.0).collect();
+        let smaller = own.min(numbers.len());
+        let wanted = match options.share {
+            Share::All | Share::Below(_) => smaller,
+            Share::Fraction(f) => ((smaller as f64 * f).round() as usize).min(smaller),
+            Share::Count(n) => n.min(smaller),
+        };
+        let count = if options.align == Align::All { smaller } else { wanted };
+        let given =
+            (options.streams == Streams::One).then(|| self.given_by_stream(joint, layer, t, &numbers)).flatten();
+        let mut pairs = match (given, options.matching) {
+            (Some(given), _) => given,
+            (None, Matching::Greedy) => greedy(&costs, own, count),
+            (None, Matching::Optimal) => best_pairs(&costs, own, count),
+            (None, Matching::Random) => {
+                let rows = random::permutation(random::bits(options.seed, 2 * t as u64), numbers.len());
+                let columns = random::permutation(random::bits(options.seed, 2 * t as u64 + 1), own);
+                rows.into_iter().zip(columns).take(count).collect()
+            }
+        };
+        if pairs.len() > wanted && options.matching != Matching::Random {
+            pairs.sort_by(|a, b| costs[a.0 * own + a.1].total_cmp(&costs[b.0 * own + b.1]).then(a.cmp(b)));
+        }
+        for (k, (row, j)) in pairs.into_iter().enumerate() {
+            let (distance, p) = nearest[row * own + j];
+            let shared = k < wanted && !matches!(options.share, Share::Below(limit) if distance >= limit);
+            if shared {
+                report.distance += distance;
+                report.distances.push(distance);
+            }
+            let aligned = (shared || options.align == Align::All).then_some(numbers[row]);
+            places[j] = Place { unit: shared.then_some(p), aligned };
+        }
+        Ok(())
+    }
+
+    /// The pairs (row of `numbers`, unit of t) that an earlier layer of the same residual stream has made.
+    fn given_by_stream(&self, joint: &Joint, layer: usize, t: usize, numbers: &[usize]) -> Option<Vec<(usize, usize)>> {
+        let known = |t: usize, unit: usize| {
+            let member = &joint.members[t];
+            let (before, unit) = *member.layers[layer].stream.as_ref()?.get(unit)?;
+            Some(member.aligned[before][unit])
+        };
+        let mut rows: BTreeMap<usize, usize> = BTreeMap::new();
+        for (owners, aligned) in self.units.iter().zip(&self.aligned) {
+            for (s, unit) in owners.iter().enumerate() {
+                if let (Some(unit), Ok(row)) = (unit, numbers.binary_search(aligned)) {
+                    rows.insert(known(s, *unit)?, row);
+                }
+            }
+        }
+        let own = 0..joint.members[t].layers[layer].units;
+        let pairs: Option<Vec<Option<(usize, usize)>>> =
+            own.map(|j| Some(rows.get(&known(t, j)?).map(|row| (*row, j)))).collect();
+        Some(pairs?.into_iter().flatten().collect())
+    }
+}

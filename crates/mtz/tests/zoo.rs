@@ -1,0 +1,103 @@
+//! Any network and itself with its units in another order are one network: for exported networks of many kinds and for our own.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod cases;
+
+use mtz::architecture::{self, Task as Shape};
+use mtz::assemble;
+use mtz::data::{Dataset, Feed, Normalisation, Samples};
+use mtz::error::Result;
+use mtz::graph::Graph;
+use mtz::merge::{Recipe, Streams};
+use mtz::pipeline::{Plan, Task, Zipped, zip};
+use mtz::plan::{Joint, permute_hidden};
+use mtz::run::Runner;
+use mtz::tensor::Tensor;
+use mtz::{onnx, random};
+use std::ops::ControlFlow;
+
+/// Images of noise.
+struct Noise(Vec<usize>, usize);
+
+impl Samples for Noise {
+    fn len(&self) -> usize {
+        self.1
+    }
+    fn shape(&self) -> &[usize] {
+        &self.0
+    }
+    fn is_bytes(&self) -> bool {
+        false
+    }
+    fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {
+        out.iter_mut().zip(0..).for_each(|(x, i)| *x = random::normal(index as u64 + 1, i));
+        Ok(())
+    }
+}
+
+fn noise(graph: &Graph, count: usize) -> Feed {
+    let shape = graph[graph.inputs()[0]].shape.at(1)[1..].to_vec();
+    Feed::new(Dataset { samples: Box::new(Noise(shape, count)), labels: None }, graph, Normalisation::default())
+        .unwrap()
+}
+
+fn zipped(a: &Graph, b: &Graph, plan: &Plan) -> Result<Zipped> {
+    let start = Joint::beside(vec![Joint::single("a".into(), a.clone())?, Joint::single("b".into(), b.clone())?])?;
+    let feed = noise(a, plan.calibration);
+    let task = |name: &str| Task { name: name.into(), train: &feed, samples: None, test: None, weight: 1.0 };
+    zip(start, &[task("a"), task("b")], plan, |_| ControlFlow::Continue(()))
+}
+
+fn difference(a: &[Tensor], b: &[Tensor]) -> f32 {
+    let data = |t: &[Tensor]| t.iter().flat_map(|t| t.data().to_vec()).collect::<Vec<f32>>();
+    let (a, b) = (data(a), data(b));
+    let scale = a.iter().fold(1e-6f32, |m, x| m.max(x.abs()));
+    a.iter().zip(&b).fold(0.0f32, |m, (a, b)| m.max((a - b).abs())) / scale
+}
+
+/// Zips a network with its own permutation; says how far outputs moved and which part of the parameters is left of two networks.
+fn with_itself(name: &str, graph: &Graph, recipe: Recipe, streams: Streams) -> (f32, f64) {
+    let other = permute_hidden(graph, 3).unwrap();
+    let plan = Plan { calibration: 24, shift: 0, retrain: 0, streams, ridge: 1e-6, ..Plan::new(recipe) };
+    let joint = zipped(graph, &other, &plan).unwrap_or_else(|e| panic!("{name}: {e}")).joint;
+    let x = noise(graph, 4).batch(&[0, 1, 2, 3]).unwrap();
+    let bytes = onnx::to_bytes(&assemble::to_graph(&joint, false).unwrap()).unwrap();
+    let back = assemble::from_graph(&onnx::parse(&bytes).unwrap()).unwrap().unwrap();
+    let expected = Runner::new(graph).run(&[x.clone()]).unwrap();
+    let moved = back.members.iter().map(|m| difference(&expected, &Runner::new(&m.graph).run(&[x.clone()]).unwrap()));
+    (moved.fold(0.0, f32::max), back.parameters().0 as f64 / (2 * graph.parameters()) as f64)
+}
+
+const WAYS: [(Recipe, Streams); 3] =
+    [(Recipe::Paper, Streams::Last), (Recipe::Best, Streams::First), (Recipe::Best, Streams::One)];
+
+fn check(name: &str, graph: &Graph) {
+    for (recipe, streams) in WAYS {
+        let (moved, size) = with_itself(name, graph, recipe, streams);
+        println!("{name} {recipe:?} {streams:?}: moved {moved:.1e}, size {size:.3}");
+        // Next to nothing is shared where heads, depthwise kernels and normalisations are most of a network; but something is.
+        assert!(size < 0.87, "{name}: {size} of the parameters are left");
+        assert!(moved < 1e-3, "{name} {recipe:?} {streams:?}: outputs moved by {moved}");
+    }
+}
+
+#[test]
+fn every_exported_network_finds_itself() {
+    let mut seen = 0;
+    for case in cases::cases("networks") {
+        let graph = case.graph();
+        if graph.inputs().len() == 1 && graph.fixed_batch().is_none() {
+            check(&case.name, &graph);
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}
+
+#[test]
+fn our_own_networks_find_themselves() {
+    for (name, width) in [("resnet-20", 0.25), ("resnet-20-v2", 0.25), ("mobilenet-v2", 0.125), ("densenet-22", 0.34)] {
+        let shape = Shape { input: vec![3, 32, 32], outputs: 5, mean: vec![], std: vec![] };
+        check(name, &architecture::build(name, &shape, width, 1).unwrap());
+    }
+}
