@@ -173,14 +173,14 @@ pub struct Zip {
     /// How much a task counts beside the others, like age=2 [default: 1]
     #[arg(long, value_name = "TASK=X")]
     pub weight: Vec<Named<f64>>,
-    /// Samples per task for the statistics [default: 20000]
+    /// Samples per task for the statistics [default: 20000, or fewer for large networks]
     #[arg(long, value_name = "N")]
     pub calibration: Option<NonZeroUsize>,
     /// Shift images by up to so many pixels for the statistics, and by half as many for retraining: networks should agree on
-    /// more than the samples they were trained on [default: 2; 0 for --recipe paper]
+    /// more than the samples they were trained on [default: 2; 0 for networks with batch normalisation and for --recipe paper]
     #[arg(long, value_name = "N")]
     pub shift: Option<usize>,
-    /// Iterations of retraining per hidden layer; 0 for none [default: 200]
+    /// Iterations of retraining per hidden layer; 0 for none [default: 200, or fewer so that all layers together have 600]
     #[arg(long, value_name = "N")]
     pub retrain: Option<usize>,
     /// Retrain on the labels
@@ -192,7 +192,7 @@ pub struct Zip {
     /// The highest learning rate of retraining [default: 0.002]
     #[arg(long, value_name = "X")]
     pub lr: Option<f32>,
-    /// Samples of each task per iteration of retraining [default: 256]
+    /// Samples of each task per iteration of retraining [default: 256; 64 for deep networks]
     #[arg(long, value_name = "N")]
     pub batch_size: Option<NonZeroUsize>,
     /// Also write a report to look at
@@ -371,6 +371,8 @@ pub enum Experiment {
     Tasks,
     /// Three and five LeNet-300-100 in one, and a fifth that joins four
     Many,
+    /// Table 4: five residual networks for five tasks (needs cifar-10, gtsrb, omniglot, svhn and utkface in --data-dir)
+    Resnet,
     /// CIFAR-10 in two halves: residual, plain, depthwise and dense networks, from half of the units shared to all (needs cifar-10
     /// in --data-dir)
     Split,

@@ -39,8 +39,7 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let calibration = args.calibration.map_or(plan.calibration, |n| n.get());
     let order = mtz::random::permutation(common.seed, learn.len());
     let chosen: Vec<usize> = order.into_iter().take(calibration).map(|i| learn[i]).collect();
-    let from =
-        Calibration { feed: &train.feed, samples: chosen, batch_size: 512, seed: common.seed, keep: false, shift: 0 };
+    let from = Calibration::new(&train.feed, chosen, common.seed);
     let task = Task {
         test: Some(if whole {
             (&train.feed, (0..train.feed.len()).filter(held_out).collect())

@@ -65,7 +65,7 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         }
     }
     let recipe = if args.recipe == RecipeName::Best { Recipe::Best } else { Recipe::Paper };
-    let usual = Plan::new(recipe);
+    let usual = Plan::suited(recipe, &start);
     let plan = Plan {
         share,
         share_of,

@@ -4,12 +4,11 @@ use crate::data::Feed;
 use crate::error::{Error, Result};
 use crate::evaluate::{self, evaluate_on};
 use crate::graph::Graph;
-use crate::linalg::Moments;
 use crate::merge::{self, Align, Matching, Merged, Recipe, Share, Streams, merge_layer};
-use crate::plan::Joint;
+use crate::plan::{Joint, Member};
 use crate::random;
 use crate::simplify;
-use crate::statistics::{Calibration, moments, positions};
+use crate::statistics::{Calibration, Seen, moments, positions};
 use crate::train::{Augmentation, Goal, Learner, OptimizerKind, Rule, Schedule, learn};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
@@ -49,6 +48,12 @@ impl<'a> Task<'a> {
 
 /// Multiply-adds that measuring the errors after a layer may take; a large network is measured on fewer samples until the last layer is merged.
 const MEASURING: usize = 30_000_000_000;
+
+/// Networks with at most so many layers are not deep.
+const SHALLOW: usize = 4;
+
+/// Numbers of samples of a layer that may be kept, for all tasks together.
+const ROOM: usize = 1 << 28;
 
 /// How much the original networks' answers are softened when they are imitated.
 const TEMPERATURE: f32 = 4.0;
@@ -118,6 +123,29 @@ impl Plan {
             batch_size: 256,
             seed: 0,
             memory: crate::run::DEFAULT_MEMORY,
+        }
+    }
+}
+
+impl Plan {
+    /// The same as it suits these networks. Deep ones get fewer iterations per layer and smaller batches, and networks with batch normalisation were
+    /// trained on shifted images as a rule: they need none.
+    pub fn suited(recipe: Recipe, networks: &Joint) -> Self {
+        const ITERATIONS: usize = 600;
+        /// Multiply-adds of one pass over the calibration samples.
+        const PASS: usize = 100_000_000_000;
+        let usual = Self::new(recipe);
+        let hidden = networks.depth().saturating_sub(1).max(1);
+        let deep = networks.depth() > SHALLOW;
+        let normalised =
+            networks.members.iter().flat_map(|m| m.graph.nodes()).any(|n| n.op.name() == "BatchNormalization");
+        let work = networks.members.iter().map(Member::multiply_adds).max().unwrap_or(0).max(1);
+        Self {
+            calibration: usual.calibration.min((PASS / work).max(500)),
+            retrain: usual.retrain.min(ITERATIONS.div_ceil(hidden)),
+            batch_size: if deep { 64 } else { usual.batch_size },
+            shift: if normalised { 0 } else { usual.shift },
+            ..usual
         }
     }
 }
@@ -199,17 +227,14 @@ pub fn zip(
         let share = plan.share_of.iter().find(|(n, _)| *n == name).map_or(plan.share, |(_, share)| *share);
         let (matching, ridge, recipe, streams) = (plan.matching, plan.ridge, plan.recipe, plan.streams);
         // Few samples say little: then the old weights count for more.
-        let few = collected.iter().map(|m| 5.0 * m.size() as f64 / m.samples().max(1) as f64).fold(1.0, f64::max);
+        let few = collected
+            .iter()
+            .map(|s| 5.0 * s.moments.size() as f64 / s.moments.samples().max(1) as f64)
+            .fold(1.0, f64::max);
         let ridge = if recipe == Recipe::Best { ridge * few } else { ridge };
-        let options = merge::Options {
-            share,
-            matching,
-            recipe,
-            align,
-            streams,
-            ridge,
-            seed: random::bits(plan.seed, 77 + layer as u64),
-        };
+        let seed = random::bits(plan.seed, 77 + layer as u64);
+        let rounds = rounds(&joint, plan);
+        let options = merge::Options { share, matching, recipe, align, streams, ridge, rounds, seed };
         let merged = merge_layer(&mut joint, layer, &collected, &weights, head, &options)?;
         let last = layer + if plan.recipe == Recipe::Paper { 2 } else { 1 } >= depth;
         let measured = if last { tasks } else { &fewer };
@@ -243,6 +268,12 @@ pub fn zip(
     Ok(Zipped { joint, error_before, layers, parameters_before, nonzero_before, iterations })
 }
 
+/// How often a layer is solved again for one-sided targets. Errors add up over layers: in deep networks that takes a fifth off the loss, in
+/// shallow ones it is not worth the time.
+fn rounds(joint: &Joint, plan: &Plan) -> usize {
+    if plan.recipe == Recipe::Best && joint.depth() > SHALLOW { 3 } else { 0 }
+}
+
 /// What every task's layer sees and should answer.
 fn layer_moments(
     joint: &Joint,
@@ -251,10 +282,11 @@ fn layer_moments(
     samples: &[Vec<usize>],
     layer: usize,
     plan: &Plan,
-) -> Result<Vec<Moments>> {
+) -> Result<Vec<Seen>> {
     let seen = joint.members.iter().zip(samples);
     let seen: usize = seen.clone().map(|(m, own)| positions(&m.graph, &m.layers[layer], own.len())).sum();
     let inputs = joint.members.iter().map(|m| m.layers[layer].columns()).min().unwrap_or(0);
+    let count = tasks.len().max(1);
     let tasks = tasks.par_iter().zip(originals).zip(joint.members.par_iter().zip(samples));
     tasks
         .enumerate()
@@ -262,12 +294,10 @@ fn layer_moments(
             // A task that sees what it always saw is answered by its own weights, and the paper's recipe asks for nothing else.
             let target = (plan.recipe == Recipe::Best && joint.has_changed(t, layer)).then_some(original);
             let from = Calibration {
-                feed: task.train,
-                samples: samples.clone(),
-                batch_size: 512,
-                seed: random::bits(plan.seed, layer as u64),
                 keep: seen < inputs,
+                beside: if rounds(joint, plan) > 0 { ROOM / count } else { 0 },
                 shift: plan.shift,
+                ..Calibration::new(task.train, samples.clone(), random::bits(plan.seed, layer as u64))
             };
             moments(&member.graph, target, &member.layers[layer], &from)
         })

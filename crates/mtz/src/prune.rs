@@ -89,7 +89,8 @@ pub fn prune(
                 f64::NAN
             }
             Method::BrainSurgeon => {
-                let seen = moments(&graph, Some(original), layer, &Calibration { keep: false, ..from.clone() })?;
+                let from = Calibration { keep: false, beside: 0, ..from.clone() };
+                let seen = moments(&graph, Some(original), layer, &from)?.moments;
                 let rows: Vec<f64> = layer.folded(&graph).into_iter().map(f64::from).collect();
                 let (rows, error) = Surgeon::new(layer, &seen)?.operate(&rows, kept)?;
                 graph = layer.write(&graph, &refits(&rows, layer, &seen))?;
@@ -115,7 +116,8 @@ pub fn allocate(
         if listen(i, layer).is_break() {
             return Err(Error::usage("stopped"));
         }
-        let seen = moments(original, Some(original), layer, &Calibration { keep: false, ..from.clone() })?;
+        let from = Calibration { keep: false, beside: 0, ..from.clone() };
+        let seen = moments(original, Some(original), layer, &from)?.moments;
         let rows: Vec<f64> = layer.folded(original).into_iter().map(f64::from).collect();
         let scale = seen.squares().max(f64::MIN_POSITIVE) / seen.samples() as f64;
         let own = Surgeon::new(layer, &seen)?.costs(&rows, &vec![true; rows.len()])?;
@@ -159,13 +161,7 @@ fn refits(rows: &[f64], layer: &Layer, seen: &Moments) -> Vec<Refit> {
         Some(_) => spread(seen, &rows),
         None => vec![(0.0, 1.0); rows.len()],
     };
-    let new = |(unit, (row, (mean, variance))): (usize, (Vec<f64>, (f64, f64)))| Refit {
-        unit,
-        row: row.into_iter().map(|w| w as f32).collect(),
-        scale: 1.0,
-        spread: (mean as f32, variance as f32),
-    };
-    rows.into_iter().zip(spreads).enumerate().map(new).collect()
+    rows.iter().zip(spreads).enumerate().map(|(unit, (row, spread))| Refit::new(unit, row, 1.0, spread)).collect()
 }
 
 /// The `kept` weights with the highest scores among those that are left; biases (the last of each row) always stay.

@@ -3,7 +3,7 @@
 use crate::data::Feed;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::linalg::Moments;
+use crate::linalg::{Moments, Samples};
 use crate::op::Conv;
 use crate::plan::Layer;
 use crate::random;
@@ -23,10 +23,19 @@ pub struct Calibration<'a> {
     pub batch_size: usize,
     /// Where random numbers begin.
     pub seed: u64,
-    /// Keep the samples themselves: less work where they are fewer than the layer's inputs ([`positions`]).
+    /// Keep the samples themselves instead of sums: less work where they are fewer than the layer's inputs ([`positions`]).
     pub keep: bool,
+    /// Numbers of samples that may be kept beside the sums, for one-sided targets.
+    pub beside: usize,
     /// Images are shifted by up to so many pixels.
     pub shift: usize,
+}
+
+impl<'a> Calibration<'a> {
+    /// These samples as they are, summed up.
+    pub fn new(feed: &'a Feed, samples: Vec<usize>, seed: u64) -> Self {
+        Self { feed, samples, batch_size: 512, seed, keep: false, beside: 0, shift: 0 }
+    }
 }
 
 /// Positions of a convolution that are looked at, for each input of the layer: more say nothing new.
@@ -43,11 +52,20 @@ fn per_image(layer: &Layer, images: usize) -> usize {
     (POSITIONS_PER_INPUT * layer.columns()).max(MIN_POSITIONS).div_ceil(images.max(1))
 }
 
+/// What a layer saw.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Second moments.
+    pub moments: Moments,
+    /// The samples, if a rectifier follows and there is room for them.
+    pub samples: Option<Samples>,
+}
+
 /// Σ x xᵀ and Σ x yᵀ of one layer: x is its input in `merged`, y its answer (the pre-activation) in `original`, which has the same
 /// structure. At the end of a residual block y is what brings the *sum* to the original's: the layer makes up for what went wrong on the
 /// other path. Without an original there is no y: right where the layer's own weights say what it answers. Of a convolution every
 /// output position is a sample; where there are many, some are chosen at random.
-pub fn moments(merged: &Graph, original: Option<&Graph>, layer: &Layer, from: &Calibration) -> Result<Moments> {
+pub fn moments(merged: &Graph, original: Option<&Graph>, layer: &Layer, from: &Calibration) -> Result<Seen> {
     let sum = layer.sum.filter(|_| original.is_some());
     let inputs = merged.up_to(&[Some(layer.input), sum.map(|s| s.other)].into_iter().flatten().collect::<Vec<_>>())?;
     let target = sum.map_or(layer.answer(), |s| s.output);
@@ -57,6 +75,9 @@ pub fn moments(merged: &Graph, original: Option<&Graph>, layer: &Layer, from: &C
     let new = if from.keep { Moments::of_rows } else { Moments::new };
     let mut moments = new(layer.columns(), units);
     let wanted = per_image(layer, from.samples.len());
+    let numbers = positions(merged, layer, from.samples.len()).saturating_mul(layer.columns() + 2 * layer.units);
+    let room = layer.rectified && !from.keep && numbers <= from.beside;
+    let mut samples = room.then(|| Samples::new(layer.columns(), layer.units));
     let places: Vec<usize> = merged[layer.answer()].shape.at(1).into_iter().skip(2).collect();
     for (i, batch) in from.samples.chunks(from.batch_size.max(1)).enumerate() {
         let seed = random::bits(from.seed, i as u64);
@@ -68,73 +89,98 @@ pub fn moments(merged: &Graph, original: Option<&Graph>, layer: &Layer, from: &C
         let (Some(seen), mut answers) = (seen.pop(), answers.pop()) else {
             return Err(Error::model("a layer has no input"));
         };
+        let mut floor = None;
         if let (Some(answers), Some(other)) = (&mut answers, other) {
             let rest = answers.data().iter().zip(other.data()).map(|(sum, other)| sum - other).collect();
             *answers = Tensor::new(answers.shape().to_vec(), rest)?;
+            let below = other.data().iter().map(|x| -x).collect();
+            floor = samples.as_ref().map(|_| Tensor::new(other.shape().to_vec(), below)).transpose()?;
         }
-        match &layer.conv {
-            None => moments.add(seen.data(), answers.as_ref().map_or(&[], |y| y.data()))?,
+        let data = |t: Option<&Tensor>| t.map_or_else(Vec::new, |t| t.data().to_vec());
+        let (x, y, floor) = match &layer.conv {
+            None => (data(Some(&seen)), data(answers.as_ref()), data(floor.as_ref())),
             Some(conv) => {
-                let (rows, answers) = patches(conv, layer, &seen, answers.as_ref(), &places, wanted, !seed);
-                moments.add(&rows, &answers)?;
+                let at = Places::chosen(&places, seen.shape()[0], wanted, !seed);
+                let of = |t: Option<Tensor>| t.map_or_else(Vec::new, |t| at.outputs(&t));
+                (at.patches(conv, layer, &seen), of(answers), of(floor))
             }
-        }
+        };
+        moments.add(&x, &y)?;
+        samples.iter_mut().for_each(|samples| samples.add(&x, &y, &floor));
     }
-    Ok(moments)
+    Ok(Seen { moments, samples })
 }
 
-/// Some positions of every image: what the kernel sees there, and the outputs.
-fn patches(
-    conv: &Conv,
-    layer: &Layer,
-    x: &Tensor,
-    y: Option<&Tensor>,
-    places: &[usize],
-    wanted: usize,
-    seed: u64,
-) -> (Vec<f32>, Vec<f32>) {
-    let spatial = |shape: &[usize]| match shape {
+/// Some output positions of every image of a batch.
+struct Places {
+    /// Height and width of the outputs.
+    size: (usize, usize),
+    /// For each image.
+    chosen: Vec<Vec<usize>>,
+}
+
+fn plane(shape: &[usize]) -> (usize, usize) {
+    match shape {
         [h, w] => (*h, *w),
         [w] => (1, *w),
         _ => (1, 1),
-    };
-    let ((height, width), (out_height, out_width)) = (spatial(&x.shape()[2..]), spatial(places));
-    let [rows, columns] = conv.two_windows();
-    let (images, channels) = (x.shape()[0], x.shape()[1]);
-    let units = if y.is_some() { layer.units } else { 0 };
-    let places = out_height * out_width;
-    let count = wanted.min(places);
-    let (size, columns_total) = (layer.taps, layer.columns());
-    let mut seen = vec![0.0; images * count * columns_total];
-    let mut answers = vec![0.0; images * count * units];
-    let chosen = |n: usize| -> Vec<usize> {
-        if count == places {
-            return (0..places).collect();
-        }
-        random::permutation(random::bits(seed, n as u64), places).into_iter().take(count).collect()
-    };
-    if let Some(y) = y {
-        answers.par_chunks_mut((count * units).max(1)).enumerate().for_each(|(n, answers)| {
-            let y = &y.data()[n * units * places..][..units * places];
-            for (place, answers) in chosen(n).iter().zip(answers.chunks_mut(units)) {
-                answers.iter_mut().enumerate().for_each(|(m, answer)| *answer = y[m * places + place]);
-            }
-        });
     }
-    seen.par_chunks_mut((count * columns_total).max(1)).enumerate().for_each(|(n, seen)| {
-        let x = &x.data()[n * channels * height * width..][..channels * height * width];
-        for (place, seen) in chosen(n).iter().zip(seen.chunks_mut(columns_total)) {
-            let (top, left) = (place / out_width * rows.stride, place % out_width * columns.stride);
-            for (k, seen) in seen.iter_mut().enumerate() {
-                let (channel, tap) = (k / size, k % size);
-                let row = (top + tap / columns.size * rows.dilation).checked_sub(rows.before);
-                let column = (left + tap % columns.size * columns.dilation).checked_sub(columns.before);
-                *seen = match (row.filter(|r| *r < height), column.filter(|c| *c < width)) {
-                    (Some(row), Some(column)) => x[(channel * height + row) * width + column],
-                    _ => 0.0,
-                };
-            }
-        }
-    });
-    (seen, answers)
+}
+
+impl Places {
+    fn chosen(places: &[usize], images: usize, wanted: usize, seed: u64) -> Self {
+        let size = plane(places);
+        let all = size.0 * size.1;
+        let count = wanted.min(all);
+        let some = |n: usize| match count == all {
+            true => (0..all).collect(),
+            false => random::permutation(random::bits(seed, n as u64), all).into_iter().take(count).collect(),
+        };
+        Self { size, chosen: (0..images).map(some).collect() }
+    }
+
+    fn count(&self) -> usize {
+        self.chosen.first().map_or(0, Vec::len)
+    }
+
+    /// What is computed there: positions × units.
+    fn outputs(&self, y: &Tensor) -> Vec<f32> {
+        let (units, places) = (y.shape()[1], self.size.0 * self.size.1);
+        let mut rows = vec![0.0; self.chosen.len() * self.count() * units];
+        rows.par_chunks_mut((self.count() * units).max(1)).zip(&self.chosen).enumerate().for_each(
+            |(n, (rows, chosen))| {
+                let y = &y.data()[n * units * places..][..units * places];
+                for (place, row) in chosen.iter().zip(rows.chunks_mut(units)) {
+                    row.iter_mut().enumerate().for_each(|(m, out)| *out = y[m * places + place]);
+                }
+            },
+        );
+        rows
+    }
+
+    /// What the kernel sees there: positions × columns.
+    fn patches(&self, conv: &Conv, layer: &Layer, x: &Tensor) -> Vec<f32> {
+        let (height, width) = plane(&x.shape()[2..]);
+        let [rows, columns] = conv.two_windows();
+        let (channels, size, total) = (x.shape()[1], layer.taps, layer.columns());
+        let mut seen = vec![0.0; self.chosen.len() * self.count() * total];
+        seen.par_chunks_mut((self.count() * total).max(1)).zip(&self.chosen).enumerate().for_each(
+            |(n, (seen, chosen))| {
+                let x = &x.data()[n * channels * height * width..][..channels * height * width];
+                for (place, seen) in chosen.iter().zip(seen.chunks_mut(total)) {
+                    let (top, left) = (place / self.size.1 * rows.stride, place % self.size.1 * columns.stride);
+                    for (k, seen) in seen.iter_mut().enumerate() {
+                        let (channel, tap) = (k / size, k % size);
+                        let row = (top + tap / columns.size * rows.dilation).checked_sub(rows.before);
+                        let column = (left + tap % columns.size * columns.dilation).checked_sub(columns.before);
+                        *seen = match (row.filter(|r| *r < height), column.filter(|c| *c < width)) {
+                            (Some(row), Some(column)) => x[(channel * height + row) * width + column],
+                            _ => 0.0,
+                        };
+                    }
+                }
+            },
+        );
+        seen
+    }
 }

@@ -228,3 +228,27 @@ fn damage(bytes: &[u8], mut f: impl FnMut(&[u8])) {
         }
     }
 }
+
+#[test]
+fn some_classes_are_a_set_of_their_own() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/mnist");
+    let open = |classes: Option<&str>| {
+        let options = OpenOptions { classes: classes.map(|c| c.parse().unwrap()), ..OpenOptions::default() };
+        locate(&folder).unwrap().part(Part::Test).open(&options)
+    };
+    let (all, some) = (open(None).unwrap(), open(Some("5-9")).unwrap());
+    let (Some(Labels::Classes(all_labels)), Some(Labels::Classes(labels))) = (&all.labels, &some.labels) else {
+        panic!()
+    };
+    let chosen: Vec<usize> = (0..all_labels.len()).filter(|&i| all_labels[i] >= 5).collect();
+    assert_eq!((some.samples.len(), labels.len(), labels.iter().max()), (chosen.len(), chosen.len(), Some(&4)));
+    for k in [0, 17, chosen.len() - 1] {
+        let read = |d: &Dataset, i: usize| {
+            let mut image = vec![0.0; 784];
+            d.samples.read(i, &mut image).unwrap();
+            image
+        };
+        assert_eq!((read(&some, k), labels[k] + 5), (read(&all, chosen[k]), all_labels[chosen[k]]));
+    }
+    assert!(open(Some("10-12")).unwrap_err().hint_text().unwrap().contains("0-9"));
+}

@@ -110,8 +110,7 @@ fn so_many_weights_go_as_asked_for() {
     for architecture in ["lenet-300-100", "lenet-5"] {
         let graph = network(architecture, 3);
         let feed = feed(&graph);
-        let from =
-            Calibration { feed: &feed, samples: (0..200).collect(), batch_size: 64, seed: 0, keep: false, shift: 0 };
+        let from = Calibration::new(&feed, (0..200).collect(), 0);
         let layers = Layer::all(&graph).unwrap();
         for method in [Method::BrainSurgeon, Method::Magnitude] {
             let pruned =
@@ -145,7 +144,7 @@ fn zeros_take_no_room_in_a_file() {
 fn layers_that_are_too_wide_are_refused_with_a_figure() {
     let graph = network("lenet-300-100", 3);
     let feed = feed(&graph);
-    let from = Calibration { feed: &feed, samples: (0..20).collect(), batch_size: 64, seed: 0, keep: false, shift: 0 };
+    let from = Calibration::new(&feed, (0..20).collect(), 0);
     let error = prune(&graph, &from, &[0.5; 3], Method::BrainSurgeon, 1 << 20, |_, _| ControlFlow::Continue(()));
     let text = error.err().map(|e| e.to_string()).unwrap_or_default();
     assert!(text.contains("256 inputs need 3 MiB"), "{text}");

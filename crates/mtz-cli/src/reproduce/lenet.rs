@@ -53,7 +53,7 @@ const ROWS: [Row; 4] = [
         pairs: 3,
         paper: ([1.27, 1.28], 1.29, 1200),
         paper_zipped: None,
-        budgets: &[200, 400, 800, 1200],
+        budgets: &[400, 800, 1200],
     },
 ];
 

@@ -2,6 +2,7 @@
 
 mod lenet;
 mod many;
+mod resnet;
 mod sharing;
 mod split;
 mod subjects;
@@ -34,6 +35,7 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
         Experiment::Sharing => ("sharing", sharing::run(&workshop)?),
         Experiment::Tasks => ("tasks", tasks::run(&workshop)?),
         Experiment::Many => ("many", many::run(&workshop)?),
+        Experiment::Resnet => ("resnet", resnet::run(&workshop)?),
         Experiment::Split => ("split", split::run(&workshop)?),
     };
     let name = format!("{name}{}", outcome.suffix);
@@ -162,7 +164,7 @@ impl Workshop<'_> {
         let plan = Plan { seed, ..Plan::new(Recipe::Best) };
         let order = mtz::random::permutation(seed, bench.train.len());
         let samples: Vec<usize> = order.into_iter().take(plan.calibration).collect();
-        let from = Calibration { feed: &bench.train, samples, batch_size: 512, seed, keep: false, shift: 0 };
+        let from = Calibration::new(&bench.train, samples, seed);
         let bar = show::stages(self.common.quiet);
         bar.set_message(format!("pruning {architecture} {seed}"));
         let shares = allocate(&dense, &from, sparsity, |_, _| ControlFlow::Continue(()))?;

@@ -126,19 +126,20 @@ fn measure(workshop: &Workshop, kind: &Kind) -> Result<([f64; 2], Vec<Measured>)
     let tasks = [Task::whole("0-4", &first.train, &first.test), Task::whole("5-9", &second.train, &second.test)];
     let one = (a.parameters() + b.parameters()) as f64 / 2.0;
     let (mut before, mut measured) = ([f64::NAN; 2], Vec::new());
+    let start = beside(&[("0-4", &a), ("5-9", &b)])?;
     for run in kind.runs {
         let plan = Plan {
             share: Share::Fraction(run.share),
             retrain: 0,
             aim: run.retrain.map_or(Aim::Distill, |(_, aim)| aim),
             seed: workshop.common.seed,
-            ..Plan::new(run.recipe)
+            ..Plan::suited(run.recipe, &start)
         };
         let what = format!("{}, {}", kind.architecture, run.name());
         let key = format!("split-{}-{}", kind.architecture, run.name().replace([',', '%', ' '], ""));
         let value = workshop.remember(&key, || {
             let begin = std::time::Instant::now();
-            let mut zipped = workshop.zip(beside(&[("0-4", &a), ("5-9", &b)])?, &tasks, &plan, &what)?;
+            let mut zipped = workshop.zip(start.clone(), &tasks, &plan, &what)?;
             let mut after = zipped.layers.last().map(|l| l.error_after.clone()).unwrap_or_default();
             if let Some((iterations, _)) = run.retrain {
                 let originals = [a.clone(), b.clone()];

@@ -34,6 +34,8 @@ pub enum Targets<'a> {
     Outputs(&'a [usize]),
     /// What these weights answer: size × units.
     Weights(&'a [f64]),
+    /// Σ x yᵀ, for every number of x one row of units. Not in the dual form.
+    Sums(&'a [f64]),
 }
 
 impl Problem {
@@ -69,6 +71,12 @@ impl Problem {
                             }
                         }
                     }
+                    Targets::Sums(sums) => {
+                        for &(i, row) in &placed {
+                            let own = sums[i * units..].iter();
+                            b[row * units..][..units].iter_mut().zip(own).for_each(|(b, sum)| *b += scale * sum);
+                        }
+                    }
                     Targets::Weights(w) => {
                         product(&own, w, size, size, units).iter().zip(b).for_each(|(new, b)| *b += new);
                     }
@@ -93,6 +101,7 @@ impl Problem {
                             y.extend(chosen.iter().map(|&o| root * f64::from(answers[o])));
                         }
                     }
+                    Targets::Sums(_) => return Err(Error::usage("sums have no samples")),
                     Targets::Weights(w) => y.extend(product(&x[first..], w, samples, size, units)),
                 }
             }

@@ -4,10 +4,12 @@
 
 mod least_squares;
 mod moments;
+mod one_sided;
 mod pairs;
 mod spd;
 
 pub use least_squares::{Problem, Targets, distances, spread};
 pub use moments::Moments;
+pub use one_sided::Samples;
 pub use pairs::{assignment, best_pairs, greedy};
 pub use spd::{Factor, Solved, solve_towards};

@@ -12,10 +12,10 @@ mod pool;
 mod table;
 
 use crate::error::Result;
-use crate::linalg::Moments;
 use crate::plan::Joint;
 use crate::random;
-use pool::Pool;
+use crate::statistics::Seen;
+use pool::{Joining, Pool};
 use std::collections::BTreeMap;
 use table::{Owners, Table};
 
@@ -88,6 +88,8 @@ pub struct Options {
     pub streams: Streams,
     /// Ridge relative to the mean of the diagonal.
     pub ridge: f64,
+    /// How often layers with a rectifier behind them are solved again for one-sided targets ([`crate::linalg::Samples`]).
+    pub rounds: usize,
     /// Where random numbers begin.
     pub seed: u64,
 }
@@ -114,17 +116,17 @@ impl Merged {
     }
 }
 
-/// Merges layer `layer` of a joint model whose earlier layers are merged. `moments` are each task's ([`crate::statistics::moments`]), `weights`
+/// Merges layer `layer` of a joint model whose earlier layers are merged. `seen` is each task's ([`crate::statistics::moments`]), `weights`
 /// how much each task counts. `head`: nothing is shared, weights are only fitted again.
 pub fn merge_layer(
     joint: &mut Joint,
     layer: usize,
-    moments: &[Moments],
+    seen: &[Seen],
     weights: &[f64],
     head: bool,
     options: &Options,
 ) -> Result<Merged> {
-    let mut table = Table::new(joint, layer, moments, weights)?;
+    let mut table = Table::new(joint, layer, seen, weights)?;
     let mut report = Merged { shared: 0, distance: 0.0, distances: Vec::new(), ridge: options.ridge, raised: false };
     let tasks = joint.members.len();
     if options.recipe == Recipe::Best {
@@ -132,12 +134,12 @@ pub fn merge_layer(
         for t in (0..tasks).filter(|&t| joint.has_changed(t, layer)) {
             let all: Vec<Owners> =
                 (0..joint.members[t].layers[layer].units).map(|u| table::alone(tasks, t, u)).collect();
-            table.fit(&all, options.ridge, &mut report)?;
+            table.fit(&all, options.ridge, options.rounds, &mut report)?;
         }
     }
     let mut pool = Pool::new();
     for t in 0..tasks {
-        pool.join(joint, layer, t, &table, !head, options, &mut report)?;
+        pool.join(&Joining { joint, layer, table: &table, task: t, options }, !head, &mut report)?;
         if t > 0 && !head && options.recipe == Recipe::Paper {
             match options.matching {
                 Matching::Random => table.choose_one(&pool.units, t, random::bits(options.seed, 1000 + t as u64)),
@@ -147,7 +149,7 @@ pub fn merge_layer(
     }
     if options.recipe == Recipe::Best {
         for units in by_owner_set(&pool.units).values().filter(|units| units[0].iter().flatten().count() > 1) {
-            table.fit(units, options.ridge, &mut report)?;
+            table.fit(units, options.ridge, options.rounds, &mut report)?;
         }
     }
     for (joint_unit, (owners, aligned)) in pool.units.iter().zip(&pool.aligned).enumerate() {

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::linalg::{best_pairs, greedy};
 use crate::plan::Joint;
 use crate::random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Joint units, growing.
 pub struct Pool {
@@ -25,34 +25,34 @@ struct Place {
     aligned: Option<usize>,
 }
 
+/// A layer in which a task joins the pool of those before it.
+pub struct Joining<'a> {
+    pub joint: &'a Joint,
+    pub layer: usize,
+    pub table: &'a Table<'a>,
+    /// Which task.
+    pub task: usize,
+    pub options: &'a Options,
+}
+
 impl Pool {
     pub fn new() -> Self {
         Self { units: Vec::new(), aligned: Vec::new() }
     }
 
-    /// Lets task t join. `share`: it may be paired with units of other networks.
-    pub fn join(
-        &mut self,
-        joint: &Joint,
-        layer: usize,
-        t: usize,
-        table: &Table,
-        share: bool,
-        options: &Options,
-        report: &mut Merged,
-    ) -> Result<()> {
+    /// Lets a task join. `share`: its units may be paired with those of other networks.
+    pub fn join(&mut self, new: &Joining, share: bool, report: &mut Merged) -> Result<()> {
         // What a joint model among the inputs shares already stays shared.
-        let mut places = self.places_so_far(joint, layer, t);
-        if share && t > 0 && places.iter().all(|p| p.unit.is_none() && p.aligned.is_none()) {
-            self.pair(joint, layer, t, table, options, &mut places, report)?;
+        let mut places = self.places_so_far(new);
+        if share && !self.units.is_empty() && places.iter().all(|p| p.unit.is_none() && p.aligned.is_none()) {
+            self.pair(new, &mut places, report)?;
         }
-        let tasks = joint.members.len();
         for (j, place) in places.into_iter().enumerate() {
             match place.unit {
-                Some(p) => self.units[p][t] = Some(j),
+                Some(p) => self.units[p][new.task] = Some(j),
                 None => {
                     let fresh = self.aligned.iter().max().map_or(0, |a| a + 1);
-                    self.units.push(alone(tasks, t, j));
+                    self.units.push(alone(new.joint.members.len(), new.task, j));
                     self.aligned.push(place.aligned.unwrap_or(fresh));
                 }
             }
@@ -61,7 +61,8 @@ impl Pool {
     }
 
     /// For each unit of task t, what it is one with already.
-    fn places_so_far(&self, joint: &Joint, layer: usize, t: usize) -> Vec<Place> {
+    fn places_so_far(&self, new: &Joining) -> Vec<Place> {
+        let Joining { joint, layer, task: t, .. } = *new;
         let (mut units, mut aligned) = (BTreeMap::new(), BTreeMap::new());
         for (p, owners) in self.units.iter().enumerate() {
             for (member, unit) in joint.members.iter().zip(owners) {
@@ -76,23 +77,14 @@ impl Pool {
             .collect()
     }
 
-    /// Finds partners for the units of task t.
-    fn pair(
-        &self,
-        joint: &Joint,
-        layer: usize,
-        t: usize,
-        table: &Table,
-        options: &Options,
-        places: &mut [Place],
-        report: &mut Merged,
-    ) -> Result<()> {
+    /// Finds partners for the units of the new task.
+    fn pair(&self, new: &Joining, places: &mut [Place], report: &mut Merged) -> Result<()> {
+        let Joining { table, task: t, options, .. } = *new;
         let (d, raised) = table.distances(&self.units, t, options.ridge)?;
         report.note(options.ridge, raised);
         let own = places.len();
         // Joint units with the same aligned number are one choice; the nearest of them counts.
-        let numbers: Vec<usize> =
-            self.aligned.iter().copied().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        let numbers: Vec<usize> = self.aligned.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
         let mut nearest: Vec<(f64, usize)> = vec![(f64::INFINITY, 0); numbers.len() * own];
         for (p, number) in self.aligned.iter().enumerate() {
             let Ok(row) = numbers.binary_search(number) else { continue };
@@ -111,8 +103,7 @@ impl Pool {
             Share::Count(n) => n.min(smaller),
         };
         let count = if options.align == Align::All { smaller } else { wanted };
-        let given =
-            (options.streams == Streams::One).then(|| self.given_by_stream(joint, layer, t, &numbers)).flatten();
+        let given = (options.streams == Streams::One).then(|| self.given_by_stream(new, &numbers)).flatten();
         let mut pairs = match (given, options.matching) {
             (Some(given), _) => given,
             (None, Matching::Greedy) => greedy(&costs, own, count),
@@ -140,7 +131,8 @@ impl Pool {
     }
 
     /// The pairs (row of `numbers`, unit of t) that an earlier layer of the same residual stream has made.
-    fn given_by_stream(&self, joint: &Joint, layer: usize, t: usize, numbers: &[usize]) -> Option<Vec<(usize, usize)>> {
+    fn given_by_stream(&self, new: &Joining, numbers: &[usize]) -> Option<Vec<(usize, usize)>> {
+        let Joining { joint, layer, task: t, .. } = *new;
         let known = |t: usize, unit: usize| {
             let member = &joint.members[t];
             let (before, unit) = *member.layers[layer].stream.as_ref()?.get(unit)?;

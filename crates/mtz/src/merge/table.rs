@@ -2,9 +2,10 @@
 
 use super::{Merged, Recipe};
 use crate::error::{Error, Result};
-use crate::linalg::{Moments, Problem, Targets, distances, spread};
+use crate::linalg::{Moments, Problem, Samples, Targets, distances, spread};
 use crate::plan::{Column, Joint, Layer, Refit};
 use crate::random;
+use crate::statistics::Seen;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A joint unit: for each task, which of its units that is.
@@ -40,6 +41,7 @@ struct Task<'a> {
     /// For each joint column, whether the task has it.
     has: Vec<bool>,
     moments: &'a Moments,
+    samples: Option<&'a Samples>,
     /// a_t / n_t.
     scale: f64,
     units: usize,
@@ -55,7 +57,7 @@ struct Task<'a> {
 
 impl<'a> Table<'a> {
     /// Gives columns their joint numbers and checks that the moments fit.
-    pub fn new(joint: &Joint, layer: usize, moments: &'a [Moments], weights: &[f64]) -> Result<Self> {
+    pub fn new(joint: &Joint, layer: usize, seen: &'a [Seen], weights: &[f64]) -> Result<Self> {
         let mut numbers: BTreeMap<Column, usize> = BTreeMap::new();
         let mut columns: Vec<Vec<usize>> = Vec::new();
         for member in &joint.members {
@@ -76,8 +78,8 @@ impl<'a> Table<'a> {
             }
         }
         let mut tasks = Vec::new();
-        for ((member, columns), (moments, weight)) in joint.members.iter().zip(columns).zip(moments.iter().zip(weights))
-        {
+        for ((member, columns), (seen, weight)) in joint.members.iter().zip(columns).zip(seen.iter().zip(weights)) {
+            let moments = &seen.moments;
             let at = &member.layers[layer];
             let answers = moments.outputs() == 0 || moments.outputs() == at.units;
             if moments.samples() == 0 || moments.size() != at.columns() + 1 || !answers {
@@ -93,14 +95,26 @@ impl<'a> Table<'a> {
             let mask = at.is_sparse(&member.graph).then(|| table.iter().enumerate().map(exists).collect());
             let scale = weight / moments.samples() as f64;
             let (before, changed) = (table.clone(), vec![false; at.units]);
-            tasks.push(Task { columns, has, moments, scale, units: at.units, weights: table, before, changed, mask });
+            tasks.push(Task {
+                columns,
+                has,
+                moments,
+                samples: seen.samples.as_ref(),
+                scale,
+                units: at.units,
+                weights: table,
+                before,
+                changed,
+                mask,
+            });
         }
         let dual = tasks.iter().all(|t| t.moments.rows().is_some());
         Ok(Self { tasks, count, dual })
     }
 
-    /// Least squares towards the original answers, for units with the same owners; their weights become the solution.
-    pub fn fit(&mut self, units: &[Owners], ridge: f64, report: &mut Merged) -> Result<()> {
+    /// Least squares towards the original answers, for units with the same owners; their weights become the solution. `rounds`: how often it is
+    /// solved again for one-sided targets.
+    pub fn fit(&mut self, units: &[Owners], ridge: f64, rounds: usize, report: &mut Merged) -> Result<()> {
         let Some(first) = units.first() else { return Ok(()) };
         let set: Vec<usize> = (0..self.tasks.len()).filter(|&t| first[t].is_some()).collect();
         let used: BTreeSet<usize> = set.iter().flat_map(|&t| self.tasks[t].columns.iter().copied()).collect();
@@ -118,7 +132,44 @@ impl<'a> Table<'a> {
                 self.add(&mut problem, t, &place, Targets::Weights(&weights))?;
             }
         }
-        self.solve(&problem, &used, units, Zeros::Known, ridge, report)
+        self.solve(&problem, &used, units, Zeros::Known, ridge, report)?;
+        self.fit_one_sided(units, &set, &used, rounds, ridge, report)
+    }
+
+    /// Solves again for targets that know of the rectifier behind the layer.
+    fn fit_one_sided(
+        &mut self,
+        units: &[Owners],
+        set: &[usize],
+        columns: &[usize],
+        rounds: usize,
+        ridge: f64,
+        report: &mut Merged,
+    ) -> Result<()> {
+        let place = self.places(columns);
+        for _ in 0..rounds {
+            let mut problem = Problem::new(columns.len(), units.len(), false);
+            for &t in set {
+                let task = &self.tasks[t];
+                let Some(samples) = task.samples.filter(|_| !self.dual) else { return Ok(()) };
+                let own: Vec<usize> = units.iter().filter_map(|owners| owners[t]).collect();
+                let sums = samples.cross(&own, &self.rows(t, &own, &task.weights), &self.rows(t, &own, &task.before));
+                self.add(&mut problem, t, &place, Targets::Sums(&sums))?;
+            }
+            self.solve(&problem, columns, units, Zeros::Known, ridge, report)?;
+        }
+        Ok(())
+    }
+
+    /// Weights of a task's units in the order of its own columns, a bias behind them.
+    fn rows(&self, t: usize, units: &[usize], weights: &[f64]) -> Vec<Vec<f64>> {
+        let task = &self.tasks[t];
+        let row = |&unit: &usize| {
+            let row = &weights[unit * self.count..][..self.count];
+            let own = task.columns.iter().map(|&column| row[column]);
+            own.chain((task.columns.len() < task.moments.size()).then_some(0.0)).collect()
+        };
+        units.iter().map(row).collect()
     }
 
     /// The paper's f for the units that task t has just joined: weights from the columns that both sides have become one, all others stay.
@@ -173,13 +224,7 @@ impl<'a> Table<'a> {
     pub fn refits(&self, t: usize, layer: &Layer, recipe: Recipe) -> Vec<Refit> {
         let task = &self.tasks[t];
         let changed: Vec<usize> = (0..task.units).filter(|&unit| task.changed[unit]).collect();
-        let rows = |weights: &[f64]| -> Vec<Vec<f64>> {
-            let row = |&unit: &usize| {
-                let row = &weights[unit * self.count..][..self.count];
-                task.columns.iter().map(|&column| row[column]).chain((!layer.has_offset()).then_some(0.0)).collect()
-            };
-            changed.iter().map(row).collect()
-        };
+        let rows = |weights: &[f64]| self.rows(t, &changed, weights);
         let mut rows_now = rows(&task.weights);
         let mut scales = vec![1.0; changed.len()];
         let mut spreads = vec![(0.0, 1.0); changed.len()];
@@ -194,14 +239,12 @@ impl<'a> Table<'a> {
                 }
             }
         }
-        let refits = changed.into_iter().zip(rows_now).zip(scales.into_iter().zip(spreads));
-        let refit = |((unit, row), (scale, (mean, variance))): ((usize, Vec<f64>), (f64, (f64, f64)))| Refit {
-            unit,
-            row: row.into_iter().map(|w| w as f32).collect(),
-            scale: scale as f32,
-            spread: (mean as f32, variance as f32),
-        };
-        refits.map(refit).collect()
+        let numbers = rows_now.iter().zip(scales).zip(spreads);
+        changed
+            .iter()
+            .zip(numbers)
+            .map(|(&unit, ((row, scale), spread))| Refit::new(unit, row, scale, spread))
+            .collect()
     }
 
     /// Solves for the weights of `units` from `columns` and takes them over. In a sparse layer each unit keeps the connections of that

@@ -60,6 +60,14 @@ pub struct Refit {
     pub spread: (f32, f32),
 }
 
+impl Refit {
+    /// From numbers as they were solved for.
+    pub fn new(unit: usize, row: &[f64], scale: f64, (mean, variance): (f64, f64)) -> Self {
+        let row = row.iter().map(|w| *w as f32).collect();
+        Self { unit, row, scale: scale as f32, spread: (mean as f32, variance as f32) }
+    }
+}
+
 /// A fully connected or convolutional layer.
 #[derive(Clone, Debug)]
 pub struct Layer {
@@ -79,6 +87,8 @@ pub struct Layer {
     pub norm: Option<Norm>,
     /// The sum its answer goes into and nowhere else.
     pub sum: Option<Sum>,
+    /// Whether nothing but rectifiers read its answer, or the sum: what is negative there does not count.
+    pub rectified: bool,
     /// Where its units are added to those of an earlier layer (a residual stream): for each unit, that layer and its unit.
     pub stream: Option<Vec<(usize, usize)>>,
     /// Its neurons or kernels.
@@ -143,6 +153,7 @@ impl Layer {
             let norm = readers.only(output).and_then(|reader| Norm::behind(graph, reader, output));
             let answer = norm.map_or(output, |n| n.output);
             let sum = readers.only(answer).and_then(|reader| readers.sum(graph, reader, answer, node));
+            let rectified = readers.rectified(sum.map_or(answer, |s| s.output));
             layers.push(Self {
                 node,
                 name,
@@ -152,6 +163,7 @@ impl Layer {
                 output,
                 norm,
                 sum,
+                rectified,
                 stream,
                 units: count,
                 sources,
@@ -322,6 +334,17 @@ impl<'g> Readers<'g> {
             Some([one]) if !self.outputs.contains(&value) => Some(one),
             _ => None,
         }
+    }
+
+    /// Whether all readers give zero for what is negative.
+    fn rectified(&self, value: ValueId) -> bool {
+        let rectifier = |node: &&Node| match &node.op {
+            Op::Relu(_) => true,
+            Op::Clip(clip) => clip.min == 0.0,
+            _ => false,
+        };
+        let readers = self.nodes.get(&value).map_or(&[][..], Vec::as_slice);
+        !readers.is_empty() && !self.outputs.contains(&value) && readers.iter().all(rectifier)
     }
 
     /// The sum of `value` and something of the same shape that is known before `layer` runs.
