@@ -129,7 +129,7 @@ impl Plan {
 
 impl Plan {
     /// The same as it suits these networks. Deep ones get fewer iterations per layer and smaller batches, and networks with batch normalisation were
-    /// trained on shifted images as a rule: they need none.
+    /// trained on shifted images as a rule: they need none. Sparse ones have fewer weights to move, which may move further.
     pub fn suited(recipe: Recipe, networks: &Joint) -> Self {
         const ITERATIONS: usize = 600;
         /// Multiply-adds of one pass over the calibration samples.
@@ -140,7 +140,9 @@ impl Plan {
         let normalised =
             networks.members.iter().flat_map(|m| m.graph.nodes()).any(|n| n.op.name() == "BatchNormalization");
         let work = networks.members.iter().map(Member::multiply_adds).max().unwrap_or(0).max(1);
+        let sparse = networks.members.iter().any(|m| m.layers.iter().any(|l| l.is_sparse(&m.graph)));
         Self {
+            rate: if sparse { 3.0 * usual.rate } else { usual.rate },
             calibration: usual.calibration.min((PASS / work).max(500)),
             retrain: usual.retrain.min(ITERATIONS.div_ceil(hidden)),
             batch_size: if deep { 64 } else { usual.batch_size },

@@ -111,7 +111,8 @@ fn measure(workshop: &Workshop, row: &Row, index: usize) -> Result<Pair> {
     let what = format!("{} pair {}", row.architecture, index + 1);
     let once = |plan: &Plan| workshop.zip(start()?, &tasks, plan, &what);
     let seed = workshop.common.seed.wrapping_add(index as u64);
-    let without = |recipe| Plan { retrain: 0, seed, ..Plan::new(recipe) };
+    let both = start()?;
+    let without = |recipe| Plan { retrain: 0, seed, ..Plan::suited(recipe, &both) };
     let first_and_last = |zipped: &mtz::pipeline::Zipped| {
         let of = |layer: Option<&mtz::pipeline::LayerReport>| layer.map_or(f64::NAN, |l| mean(&l.error_after));
         (of(zipped.layers.first()), of(zipped.layers.last()))
