@@ -173,7 +173,7 @@ pub struct Zip {
     /// How much a task counts beside the others, like age=2 [default: 1]
     #[arg(long, value_name = "TASK=X")]
     pub weight: Vec<Named<f64>>,
-    /// Samples per task for the statistics [default: 20000, or fewer for large networks]
+    /// Samples per task for the statistics, at most; large networks take fewer where a layer has many positions [default: 20000]
     #[arg(long, value_name = "N")]
     pub calibration: Option<NonZeroUsize>,
     /// Shift images by up to so many pixels for the statistics, and by half as many for retraining: networks should agree on

@@ -10,7 +10,7 @@ use mtz::data::Part;
 use mtz::error::{Error, Result};
 use mtz::merge::{Align, Matching, Recipe, Share, Streams};
 use mtz::pipeline::{Aim, Plan, Task, Zipped, zip};
-use mtz::plan::Joint;
+use mtz::plan::{Joint, Layer};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -213,20 +213,29 @@ pub fn to_json(told: &Told, common: &Common) -> Value {
             json!({
                 "name": l.name, "units": Value::Object(units.collect()), "shared": l.merged.shared,
                 "owners": inspect::owners(&zipped.joint, i), "distance": l.merged.distance,
-                "error_zipped": by_task(&l.error_zipped), "error_after": by_task(&l.error_after),
+                "error_samples": l.samples, "error_zipped": by_task(&l.error_zipped), "error_after": by_task(&l.error_after),
                 "iterations": l.iterations, "seconds": l.seconds, "ridge": l.merged.ridge,
                 "ridge_raised": l.merged.raised,
             })
         })
         .collect();
+    let private: Vec<Value> = private(zipped)
+        .into_iter()
+        .map(|(name, weights, why)| json!({ "name": name, "parameters": weights, "why": why }))
+        .collect();
     json!({
         "version": 1, "tasks": Value::Object(per_task.collect()),
         "parameters": { "before": zipped.parameters_before, "after": after, "shared": shared,
                         "nonzero_before": zipped.nonzero_before, "nonzero_after": zipped.joint.nonzero() },
-        "layers": layers, "iterations": zipped.iterations, "seconds": told.seconds,
+        "layers": layers, "private": private, "iterations": zipped.iterations, "seconds": told.seconds,
         "peak_memory_bytes": show::peak_memory(), "seed": common.seed, "output": told.output.display().to_string(),
         "command": std::iter::once("mtz".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
     })
+}
+
+/// What cannot be shared, in the first network: name, weights, and why.
+fn private(zipped: &Zipped) -> Vec<(String, usize, &'static str)> {
+    zipped.joint.members.first().map_or_else(Vec::new, |m| Layer::private(&m.graph))
 }
 
 /// The table, or the JSON; and the report, if one is asked for.
@@ -267,6 +276,20 @@ pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Resul
         show::grouped(shared as u64),
         zipped.iterations,
     ));
+    if let Some((first, last)) = zipped.layers.first().zip(zipped.layers.last()).filter(|(a, b)| a.samples < b.samples)
+    {
+        let name = &last.name;
+        show::result(&format!("errors before {name} are those of {} samples of {}", first.samples, last.samples));
+    }
+    let kept = private(zipped);
+    if let Some((name, _, why)) = kept.first() {
+        let weights: usize = kept.iter().map(|k| k.1).sum();
+        let more = if kept.len() > 1 { format!(" and {} more", kept.len() - 1) } else { String::new() };
+        show::result(&format!(
+            "private: {name}{more}, {} parameters of each network: {why}",
+            show::grouped(weights as u64)
+        ));
+    }
     let nonzero = zipped.joint.nonzero();
     if 20 * (after - nonzero) > after {
         let (before, now) = (show::grouped(zipped.nonzero_before as u64), show::grouped(nonzero as u64));

@@ -8,7 +8,7 @@ use crate::merge::{self, Align, Matching, Merged, Recipe, Share, Streams, merge_
 use crate::plan::{Joint, Member};
 use crate::random;
 use crate::simplify;
-use crate::statistics::{Calibration, Seen, moments, positions};
+use crate::statistics::{Calibration, Seen, moments, positions, wanted};
 use crate::train::{Augmentation, Goal, Learner, OptimizerKind, Rule, Schedule, learn};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
@@ -132,18 +132,14 @@ impl Plan {
     /// trained on shifted images as a rule: they need none. Sparse ones have fewer weights to move, which may move further.
     pub fn suited(recipe: Recipe, networks: &Joint) -> Self {
         const ITERATIONS: usize = 600;
-        /// Multiply-adds of one pass over the calibration samples.
-        const PASS: usize = 100_000_000_000;
         let usual = Self::new(recipe);
         let hidden = networks.depth().saturating_sub(1).max(1);
         let deep = networks.depth() > SHALLOW;
         let normalised =
             networks.members.iter().flat_map(|m| m.graph.nodes()).any(|n| n.op.name() == "BatchNormalization");
-        let work = networks.members.iter().map(Member::multiply_adds).max().unwrap_or(0).max(1);
         let sparse = networks.members.iter().any(|m| m.layers.iter().any(|l| l.is_sparse(&m.graph)));
         Self {
             rate: if sparse { 3.0 * usual.rate } else { usual.rate },
-            calibration: usual.calibration.min((PASS / work).max(500)),
             retrain: usual.retrain.min(ITERATIONS.div_ceil(hidden)),
             batch_size: if deep { 64 } else { usual.batch_size },
             shift: if normalised { 0 } else { usual.shift },
@@ -161,6 +157,8 @@ pub struct LayerReport {
     pub units: Vec<usize>,
     /// Pairing and weights.
     pub merged: Merged,
+    /// Samples of the first task that errors were measured on; all of them after the last layer.
+    pub samples: usize,
     /// Error of each task after merging this layer, where there is test data.
     pub error_zipped: Vec<Option<f64>>,
     /// Error of each task after retraining.
@@ -260,6 +258,7 @@ pub fn zip(
             name,
             units: joint.members.iter().map(|m| m.layers[layer].units).collect(),
             merged,
+            samples: measured.first().and_then(|t| t.test.as_ref()).map_or(0, |(_, samples)| samples.len()),
             error_zipped,
             error_after,
             iterations: done,
@@ -285,11 +284,12 @@ fn layer_moments(
     layer: usize,
     plan: &Plan,
 ) -> Result<Vec<Seen>> {
-    let seen = joint.members.iter().zip(samples);
+    let samples: Vec<Vec<usize>> = joint.members.iter().zip(samples).map(|(m, own)| enough(m, layer, own)).collect();
+    let seen = joint.members.iter().zip(&samples);
     let seen: usize = seen.clone().map(|(m, own)| positions(&m.graph, &m.layers[layer], own.len())).sum();
     let inputs = joint.members.iter().map(|m| m.layers[layer].columns()).min().unwrap_or(0);
     let count = tasks.len().max(1);
-    let tasks = tasks.par_iter().zip(originals).zip(joint.members.par_iter().zip(samples));
+    let tasks = tasks.par_iter().zip(originals).zip(joint.members.par_iter().zip(&samples));
     tasks
         .enumerate()
         .map(|(t, ((task, original), (member, samples)))| {
@@ -304,6 +304,16 @@ fn layer_moments(
             moments(&member.graph, target, &member.layers[layer], &from)
         })
         .collect()
+}
+
+/// As many of the samples as the statistics of a layer need: all of them for small networks, fewer where one pass takes long and a sample shows the
+/// layer many positions.
+fn enough(member: &Member, layer: usize, samples: &[usize]) -> Vec<usize> {
+    /// Multiply-adds of a pass that no layer is denied.
+    const PASS: usize = 100_000_000_000;
+    const LEAST: usize = 500;
+    let count = wanted(&member.graph, &member.layers[layer]).max(PASS / member.multiply_adds().max(1)).max(LEAST);
+    samples.iter().copied().step_by((samples.len() / count).max(1)).collect()
 }
 
 /// Trains all tasks at once, shared weights tied.

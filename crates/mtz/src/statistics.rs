@@ -48,6 +48,11 @@ pub fn positions(graph: &Graph, layer: &Layer, images: usize) -> usize {
     images.saturating_mul(layer.places(graph).min(per_image(layer, images)))
 }
 
+/// How many images show a layer all the positions that are worth looking at.
+pub fn wanted(graph: &Graph, layer: &Layer) -> usize {
+    (POSITIONS_PER_INPUT * layer.columns()).max(MIN_POSITIONS).div_ceil(layer.places(graph).max(1))
+}
+
 fn per_image(layer: &Layer, images: usize) -> usize {
     (POSITIONS_PER_INPUT * layer.columns()).max(MIN_POSITIONS).div_ceil(images.max(1))
 }

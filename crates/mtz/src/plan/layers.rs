@@ -112,23 +112,13 @@ impl Layer {
         let mut owner: BTreeMap<Unit, (usize, usize)> = BTreeMap::new();
         for (node, n) in graph.nodes().iter().enumerate() {
             let (conv, inputs_first) = match &n.op {
-                Op::Conv(conv) if conv.groups == 1 => (Some(conv.clone()), false),
-                Op::Gemm(gemm) if gemm.alpha == 1.0 && gemm.beta == 1.0 && !gemm.transpose_a => {
-                    (None, !gemm.transpose_b)
-                }
+                Op::Conv(conv) => (Some(conv.clone()), false),
+                Op::Gemm(gemm) => (None, !gemm.transpose_b),
                 _ => continue,
             };
             let (Some(&Some(input)), Some(&Some(weight))) = (n.inputs.first(), n.inputs.get(1)) else { continue };
-            let Some(tensor) = graph[weight].constant.as_ref() else { continue };
+            let (Some(tensor), None) = (graph[weight].constant.as_ref(), obstacle(graph, n)) else { continue };
             let bias = n.inputs.get(2).copied().flatten();
-            if bias.is_some_and(|b| {
-                graph[b]
-                    .constant
-                    .as_ref()
-                    .is_none_or(|t| t.data().len() != t.shape().iter().copied().max().unwrap_or(0))
-            }) {
-                continue;
-            }
             let (out_axis, in_axis) = if inputs_first { (1, 0) } else { (0, 1) };
             let (count, width) = (tensor.shape()[out_axis], tensor.shape()[in_axis]);
             let taps = tensor.shape().iter().skip(2).product();
@@ -176,6 +166,17 @@ impl Layer {
             return Err(Error::unsupported("the network has no fully connected or convolutional layer"));
         }
         Ok(layers)
+    }
+
+    /// Nodes with weights whose units cannot be shared: name, weights, and why.
+    pub fn private(graph: &Graph) -> Vec<(String, usize, &'static str)> {
+        let weights = |n: &Node| {
+            let tensors = n.inputs.iter().flatten().filter_map(|id| graph[*id].constant.as_ref());
+            tensors.map(|t| t.data().len()).sum::<usize>()
+        };
+        let nodes = graph.nodes().iter().filter(|n| matches!(n.op, Op::Conv(_) | Op::Gemm(_) | Op::MatMul(_)));
+        let obstacles = nodes.filter_map(|n| Some((n, obstacle(graph, n).filter(|_| weights(n) > 0)?)));
+        obstacles.map(|(n, why)| (n.name.clone(), weights(n), why)).collect()
     }
 
     /// The pre-activation: what it computes, normalised if a normalisation follows.
@@ -263,6 +264,24 @@ impl Layer {
             }
             Tensor::new(tensor.shape().to_vec(), data)
         })
+    }
+}
+
+/// Why the units of a convolution or matrix product cannot be shared.
+fn obstacle(graph: &Graph, node: &Node) -> Option<&'static str> {
+    let constant = |i: usize| node.inputs.get(i).copied().flatten().map(|id| graph[id].constant.as_ref());
+    let is_row = |t: &Tensor| t.data().len() == t.shape().iter().copied().max().unwrap_or(0);
+    match &node.op {
+        Op::Conv(conv) if conv.groups > 1 => Some("its kernels read channels of their own (depthwise or grouped)"),
+        Op::Gemm(gemm) if gemm.alpha != 1.0 || gemm.beta != 1.0 || gemm.transpose_a => {
+            Some("it has factors of its own")
+        }
+        Op::MatMul(_) => Some("it multiplies more than rows with a matrix"),
+        _ if constant(1).flatten().is_none() => Some("its weights are computed"),
+        _ if constant(2).is_some_and(|bias| bias.is_none_or(|t| !is_row(t))) => {
+            Some("its bias is not one number per unit")
+        }
+        _ => None,
     }
 }
 
