@@ -371,6 +371,8 @@ pub enum Experiment {
     Tasks,
     /// Three and five LeNet-300-100 in one, and a fifth that joins four
     Many,
+    /// Optimal brain surgeon against magnitude pruning, 90 % of a LeNet-300-100
+    Pruning,
     /// Table 4: five residual networks for five tasks (needs cifar-10, gtsrb, omniglot, svhn and utkface in --data-dir)
     Resnet,
     /// CIFAR-10 in two halves: residual, plain, depthwise and dense networks, from half of the units shared to all (needs cifar-10

@@ -156,6 +156,8 @@ impl Chart {
 struct Axis {
     low: f64,
     high: f64,
+    /// From one tick to the next.
+    step: f64,
     logarithmic: bool,
 }
 
@@ -165,13 +167,13 @@ impl Axis {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if values.is_empty() {
-            return Self { low: 0.0, high: 1.0, logarithmic: false };
+            return Self { low: 0.0, high: 1.0, step: 0.2, logarithmic: false };
         }
         if logarithmic {
-            return Self { low: low * 0.9, high: high * 1.1, logarithmic };
+            return Self { low: low * 0.9, high: high * 1.1, step: 1.0, logarithmic };
         }
         let step = Self::step(low, high);
-        Self { low: (low / step).floor() * step, high: (high / step).ceil() * step, logarithmic }
+        Self { low: (low / step).floor() * step, high: (high / step).ceil() * step, step, logarithmic }
     }
 
     /// 1, 2 or 5 times a power of ten, some five to ten times between the ends.
@@ -195,9 +197,8 @@ impl Axis {
             let all = (first..=last).flat_map(|p| [1.0, 2.0, 5.0].map(|t| t * 10f64.powi(p)));
             return all.filter(|t| *t >= self.low && *t <= self.high).collect();
         }
-        let step = Self::step(self.low, self.high);
-        let count = ((self.high - self.low) / step).round() as usize;
-        (0..=count.min(20)).map(|i| self.low + step * i as f64).collect()
+        let count = ((self.high - self.low) / self.step).round() as usize;
+        (0..=count.min(20)).map(|i| self.low + self.step * i as f64).collect()
     }
 }
 
@@ -246,6 +247,8 @@ mod tests {
         assert!(svg.contains(">1.4<") && svg.contains(">2.6<"), "{svg}");
         let axis = Axis::new([1.5, 60.0].into_iter(), true);
         assert_eq!(axis.ticks(), [2.0, 5.0, 10.0, 20.0, 50.0]);
+        let axis = Axis::new([-0.1, 6.4].into_iter(), false);
+        assert_eq!(axis.ticks(), [-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod lenet;
 mod many;
+mod pruning;
 mod resnet;
 mod sharing;
 mod split;
@@ -35,6 +36,7 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
         Experiment::Sharing => ("sharing", sharing::run(&workshop)?),
         Experiment::Tasks => ("tasks", tasks::run(&workshop)?),
         Experiment::Many => ("many", many::run(&workshop)?),
+        Experiment::Pruning => ("pruning", pruning::run(&workshop)?),
         Experiment::Resnet => ("resnet", resnet::run(&workshop)?),
         Experiment::Split => ("split", split::run(&workshop)?),
     };
