@@ -59,18 +59,21 @@ pub fn fold_constants(graph: &Graph) -> Result<Graph> {
 
 /// What makes layers out of how exporters write them.
 pub fn for_zipping(graph: &Graph) -> Result<Graph> {
-    fuse_matmul_add(&fold_constants(graph)?)
+    let fused = fuse_matmul_add(&fold_constants(graph)?)?;
+    fused.rebuild(shape, |build, node| match is_matrix_product(&fused, node) {
+        true => {
+            let inputs = build.inputs(node)?;
+            build.new.add_node(node.name.clone(), Gemm::PLAIN, inputs, fused[node.output].name.clone())
+        }
+        false => build.copy(node),
+    })
 }
 
-/// `MatMul` of a matrix with a weight matrix becomes `Gemm`, with an `Add` that follows as its bias.
+/// `MatMul` with a weight matrix, followed by `Add` of a bias, becomes `Gemm`.
 pub fn fuse_matmul_add(graph: &Graph) -> Result<Graph> {
     let found = Producers::of(graph);
     let fused = graph.rebuild(shape, |build, node| {
         let Some((product, bias)) = matmul_add(graph, &found, node) else {
-            if is_matrix_product(graph, node) {
-                let inputs = build.inputs(node)?;
-                return build.new.add_node(node.name.clone(), Gemm::PLAIN, inputs, graph[node.output].name.clone());
-            }
             return build.copy(node);
         };
         let mut inputs = build.inputs(product)?;

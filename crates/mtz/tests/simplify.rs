@@ -143,6 +143,14 @@ fn matmul_that_others_read_stays() {
 }
 
 #[test]
+fn matmul_without_a_bias_is_a_layer_to_zip() {
+    let (mut b, x) = Build::new(&[6]);
+    let w = b.weight(&[6, 4]);
+    let y = b.node(MatMul, &[x, w]);
+    assert_eq!(check(&b.output(y), simplify::for_zipping), ["Gemm"]);
+}
+
+#[test]
 fn matmul_of_tokens_or_with_an_enlarging_bias_stays() {
     let (mut b, x) = Build::new(&[2, 6]);
     let (w, c) = (b.weight(&[6, 5]), b.weight(&[5]));
