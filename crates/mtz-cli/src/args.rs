@@ -2,6 +2,7 @@
 
 use crate::tasks::Named;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mtz::budget::Size;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -155,6 +156,16 @@ pub struct Zip {
     /// below=1e-3 on the distance d, or layer by layer: conv1=0.5,fc6=1792
     #[arg(long, value_name = "HOW", default_value = "all")]
     pub share: String,
+    /// Share as much as loses at most so many points of error in any task; how much in which layer is found out, on a tenth of the training
+    /// samples that nothing else uses
+    #[arg(long, value_name = "POINTS", conflicts_with = "share")]
+    pub max_error_increase: Option<f64>,
+    /// Share as little as brings the joint model to this size: a part of all networks together like 60%, or bytes like 30MB
+    #[arg(long, value_name = "SIZE", conflicts_with = "share", value_parser = size)]
+    pub target_size: Option<Size>,
+    /// Share at least so much: shared weights in units of one network, like 40%
+    #[arg(long, value_name = "PART", conflicts_with = "share", value_parser = percent)]
+    pub min_sharing: Option<f64>,
     /// Which weights shared units get: what measured best, or the paper to the letter
     #[arg(long, value_enum, default_value = "best")]
     pub recipe: RecipeName,
@@ -198,6 +209,9 @@ pub struct Zip {
     /// Also write a report to look at
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+    /// Keep the state in this folder after every layer; the same command goes on from there if it was interrupted
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint: Option<PathBuf>,
     /// One input for all tasks; needs equal input shapes
     #[arg(long)]
     pub common_input: bool,
@@ -459,6 +473,18 @@ fn memory(text: &str) -> Result<u64, String> {
         _ => return Err(wrong()),
     };
     digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).ok_or_else(wrong)
+}
+
+/// `60%`, or a size in bytes.
+fn size(text: &str) -> Result<Size, String> {
+    if text.ends_with('%') { percent(text).map(Size::Part) } else { memory(text).map(Size::Bytes) }
+}
+
+/// `40%` or `0.4`.
+fn percent(text: &str) -> Result<f64, String> {
+    let (digits, scale) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
+    let number = digits.trim().parse::<f64>().ok().filter(|x| x.is_finite() && *x >= 0.0);
+    number.map(|x| x / scale).ok_or_else(|| format!("{text:?} is not a part like 40% or 0.4"))
 }
 
 /// Long flags may be written with underscores.

@@ -36,7 +36,7 @@ pub fn run(args: &Demo, common: &Common) -> Result<ExitCode> {
     let zipped = run_with_bar(start, &tasks, &plan, common)?;
     let seconds = begin.elapsed().as_secs_f64();
     mtz::onnx::write(&assemble::to_graph(&zipped.joint, false)?, &output)?;
-    let told = Told { zipped: &zipped, tasks: &tasks, seconds, part: "test", output: &output };
+    let told = Told { zipped: &zipped, tasks: &tasks, seconds, part: "test", output: &output, budget: None };
     show_result(&told, Some(&args.output.join("report.html")), common)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,6 +2,7 @@
 //! ran but a check failed, 2: error.
 
 mod args;
+mod budget;
 mod bundled;
 mod demo;
 mod eval;

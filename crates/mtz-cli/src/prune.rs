@@ -68,15 +68,16 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let pruned = prune(&graph, &from, &sparsity, method, args.memory, |i, layer| tell(i, layer, "pruning"))?;
     let right_after = errors(&[&pruned.graph], &tasks, &plan)?;
     let mut joint = Joint::single(name.clone(), pruned.graph.clone())?;
+    let mut after = right_after.clone();
     if args.retrain > 0 {
         retrain(&mut joint, &tasks, std::slice::from_ref(&graph), &[1.0], &plan, args.retrain, |i| {
             bar.set_message(format!("retraining {i}/{}", args.retrain));
             ControlFlow::Continue(())
         })?;
+        after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &tasks, &plan)?;
     }
     bar.finish_and_clear();
     let Some(member) = joint.members.first() else { return Err(Error::model("nothing to prune")) };
-    let after = errors(&[&member.graph], &tasks, &plan)?;
     mtz::onnx::write(&member.graph, &args.output)?;
     let one = |e: Vec<Option<f64>>| e.first().copied().flatten();
     let result = Told {
@@ -104,7 +105,10 @@ fn show_result(args: &Prune, pruned: &Pruned, told: &Told, common: &Common) {
         let layers: Vec<_> = pruned
             .layers
             .iter()
-            .map(|l| json!({ "name": l.name, "weights": l.weights, "nonzero": l.kept, "relative_error": l.error }))
+            .map(|l| {
+                json!({ "name": l.name, "weights": l.weights, "nonzero": l.kept, "relative_error": l.error,
+                        "seconds": l.seconds })
+            })
             .collect();
         let value = json!({
             "version": 1, "task": told.name, "error_before": told.before, "error_pruned": told.pruned,
@@ -114,12 +118,12 @@ fn show_result(args: &Prune, pruned: &Pruned, told: &Told, common: &Common) {
         });
         return show::result(&value.to_string());
     }
-    let mut rows = vec![["layer", "weights", "left", "left %", "layer error %"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["layer", "weights", "left", "left %", "layer error %", "seconds"].map(str::to_owned).to_vec()];
     let percent = |part: usize, whole: usize| format!("{:.1}", 100.0 * part as f64 / whole.max(1) as f64);
     for l in &pruned.layers {
         let error = if l.error.is_nan() { "-".to_owned() } else { format!("{:.2}", 100.0 * l.error) };
         let (weights, kept) = (show::grouped(l.weights as u64), show::grouped(l.kept as u64));
-        rows.push(vec![l.name.clone(), weights, kept, percent(l.kept, l.weights), error]);
+        rows.push(vec![l.name.clone(), weights, kept, percent(l.kept, l.weights), error, format!("{:.1}", l.seconds)]);
     }
     let total = [show::grouped(weights as u64), show::grouped(kept as u64), percent(kept, weights)];
     rows.push([vec!["total".to_owned()], total.to_vec()].concat());

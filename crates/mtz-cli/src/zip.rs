@@ -1,6 +1,7 @@
 //! `mtz zip`
 
 use crate::args::{AlignName, Common, MatchName, RecipeName, StreamsName, Zip};
+use crate::budget;
 use crate::inspect;
 use crate::samples::{self, Prepared};
 use crate::show;
@@ -92,17 +93,36 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         batch_size: args.batch_size.map_or(usual.batch_size, |n| n.get()),
         seed: common.seed,
         memory: args.memory,
+        checkpoint: args.checkpoint.clone(),
         ..usual
     };
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::SeqCst));
     let begin = Instant::now();
+    let found = budget::find(args, &start, &tasks, &plan, common, || STOP.load(Ordering::SeqCst))?;
+    let about = found.as_ref().map(|found| budget::to_json(args, found, &start));
+    let mut plan = plan;
+    if let Some(found) = &found {
+        plan = found.plan.clone();
+        tasks.iter_mut().zip(&found.samples).for_each(|(task, learn)| task.samples = Some(learn.clone()));
+    }
     let zipped = run_with_bar(start, &tasks, &plan, common)?;
     let seconds = begin.elapsed().as_secs_f64();
     mtz::onnx::write(&assemble::to_graph(&zipped.joint, args.common_input)?, &args.output)?;
     let part = if data.iter().any(|d| d.1.part == "all") { "held-out tenth" } else { "test" };
-    let told = Told { zipped: &zipped, tasks: &tasks, seconds, part, output: &args.output };
+    let told = Told { zipped: &zipped, tasks: &tasks, seconds, part, output: &args.output, budget: about };
+    if let Some(found) = found.as_ref().filter(|_| !common.json) {
+        show::result(&(budget::table(found, &tasks, zipped.parameters_before) + "\n\n"));
+    }
     show_result(&told, args.report.as_deref(), common)?;
-    Ok(ExitCode::SUCCESS)
+    let missed = found.map_or_else(Vec::new, |found| found.missed);
+    if missed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    show::note(&format!(
+        "the budget cannot be met: {}; what was written is the best that was found",
+        missed.join(", ")
+    ));
+    Ok(ExitCode::from(1))
 }
 
 /// How much a task counts.
@@ -183,6 +203,8 @@ pub struct Told<'a> {
     /// Which samples errors are measured on.
     pub part: &'a str,
     pub output: &'a Path,
+    /// The search that led here.
+    pub budget: Option<Value>,
 }
 
 /// The JSON of the contract.
@@ -227,7 +249,7 @@ pub fn to_json(told: &Told, common: &Common) -> Value {
         "version": 1, "tasks": Value::Object(per_task.collect()),
         "parameters": { "before": zipped.parameters_before, "after": after, "shared": shared,
                         "nonzero_before": zipped.nonzero_before, "nonzero_after": zipped.joint.nonzero() },
-        "layers": layers, "private": private, "iterations": zipped.iterations, "seconds": told.seconds,
+        "layers": layers, "private": private, "budget": told.budget, "iterations": zipped.iterations, "seconds": told.seconds,
         "peak_memory_bytes": show::peak_memory(), "seed": common.seed, "output": told.output.display().to_string(),
         "command": std::iter::once("mtz".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
     })

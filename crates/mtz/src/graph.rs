@@ -178,6 +178,13 @@ impl Graph {
         part.rebuild(|input| input.shape.clone(), |build, node| build.copy(node))
     }
 
+    /// The part of the graph that computes `outputs` from `inputs`, which may be any values.
+    pub fn between(&self, inputs: &[ValueId], outputs: &[ValueId]) -> Result<Self> {
+        let mut part = Self { inputs: inputs.to_vec(), outputs: outputs.to_vec(), ..self.clone() };
+        part.nodes.retain(|node| !inputs.contains(&node.output));
+        part.rebuild(|input| input.shape.clone(), |build, node| build.copy(node))
+    }
+
     /// Gives nodes and values other names.
     pub fn rename(&mut self, mut name: impl FnMut(&str) -> String) {
         self.values.iter_mut().for_each(|v| v.name = name(&v.name));

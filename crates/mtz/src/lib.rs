@@ -40,6 +40,8 @@ pub mod simplify;
 
 pub mod run;
 
+pub mod walk;
+
 pub mod data;
 
 pub mod evaluate;
@@ -60,7 +62,11 @@ pub mod merge;
 
 pub mod assemble;
 
+pub mod checkpoint;
+
 pub mod pipeline;
+
+pub mod budget;
 
 pub mod inspect;
 

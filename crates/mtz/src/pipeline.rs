@@ -1,5 +1,6 @@
 //! The whole of zipping on one screen: for each layer collect statistics, match and merge, measure, retrain.
 
+use crate::checkpoint::{Checkpoint, Fingerprint};
 use crate::data::Feed;
 use crate::error::{Error, Result};
 use crate::evaluate::{self, evaluate_on};
@@ -8,10 +9,12 @@ use crate::merge::{self, Align, Matching, Merged, Recipe, Share, Streams, merge_
 use crate::plan::{Joint, Member};
 use crate::random;
 use crate::simplify;
-use crate::statistics::{Calibration, Seen, moments, positions, wanted};
+use crate::statistics::{BATCH, Calibration, Seen, Walks, moments, positions, wanted};
 use crate::train::{Augmentation, Goal, Learner, OptimizerKind, Rule, Schedule, learn};
 use rayon::prelude::*;
+use serde_json::{Value as Json, json};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// The data of a task.
@@ -101,6 +104,8 @@ pub struct Plan {
     pub seed: u64,
     /// Memory an evaluation may take.
     pub memory: u64,
+    /// Where the state goes after every layer, and where a run that was killed goes on.
+    pub checkpoint: Option<PathBuf>,
 }
 
 impl Plan {
@@ -123,6 +128,7 @@ impl Plan {
             batch_size: 256,
             seed: 0,
             memory: crate::run::DEFAULT_MEMORY,
+            checkpoint: None,
         }
     }
 }
@@ -169,6 +175,43 @@ pub struct LayerReport {
     pub seconds: f64,
 }
 
+impl LayerReport {
+    fn to_json(&self) -> Json {
+        let m = &self.merged;
+        json!({
+            "name": self.name, "units": self.units, "samples": self.samples, "error_zipped": self.error_zipped,
+            "error_after": self.error_after, "iterations": self.iterations, "seconds": self.seconds, "shared": m.shared,
+            "distance": m.distance, "distances": m.distances, "typical": m.typical, "ridge": m.ridge, "raised": m.raised,
+        })
+    }
+
+    fn from_json(json: &Json) -> Option<Self> {
+        let count = |value: &Json| value.as_u64().and_then(|n| usize::try_from(n).ok());
+        let number = |key: &str| json[key].as_f64();
+        Some(Self {
+            name: json["name"].as_str()?.to_owned(),
+            units: json["units"].as_array()?.iter().map(count).collect::<Option<_>>()?,
+            merged: Merged {
+                shared: count(&json["shared"])?,
+                distance: number("distance")?,
+                distances: optional_numbers(&json["distances"]).into_iter().collect::<Option<_>>()?,
+                typical: number("typical")?,
+                ridge: number("ridge")?,
+                raised: json["raised"].as_bool()?,
+            },
+            samples: count(&json["samples"])?,
+            error_zipped: optional_numbers(&json["error_zipped"]),
+            error_after: optional_numbers(&json["error_after"]),
+            iterations: count(&json["iterations"])?,
+            seconds: number("seconds")?,
+        })
+    }
+}
+
+fn optional_numbers(json: &Json) -> Vec<Option<f64>> {
+    json.as_array().into_iter().flatten().map(Json::as_f64).collect()
+}
+
 /// What came out.
 #[derive(Clone, Debug)]
 pub struct Zipped {
@@ -209,19 +252,31 @@ pub fn zip(
     let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
     let fewer: Vec<Task> =
         tasks.iter().zip(&joint.members).map(|(t, m)| t.to_measure(MEASURING / m.multiply_adds().max(1))).collect();
-    let error_before = errors(&originals.iter().collect::<Vec<_>>(), tasks, plan)?;
-    let residual = joint.members.iter().flat_map(|m| &m.layers).any(|l| l.stream.is_some());
-    let align = plan.align.unwrap_or(if residual { Align::All } else { Align::Shared });
-    let mut layers = Vec::new();
-    let mut iterations = 0;
-    for layer in 0..depth {
+    let key = || fingerprint(&originals, tasks, &samples, plan);
+    let checkpoint = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key())).transpose()?;
+    let saved = checkpoint.as_ref().map(Checkpoint::load).transpose()?.flatten();
+    let error_before = match &saved {
+        Some((_, about)) => optional_numbers(&about["error_before"]),
+        None => errors(&originals.iter().collect::<Vec<_>>(), tasks, plan)?,
+    };
+    let align = aligned(&joint, plan);
+    let mut walks = vec![Walks::default(); tasks.len()];
+    let mut layers: Vec<LayerReport> = Vec::new();
+    if let Some((so_far, about)) = saved {
+        joint = so_far;
+        let known: Option<Vec<_>> =
+            about["layers"].as_array().into_iter().flatten().map(LayerReport::from_json).collect();
+        layers = known.ok_or_else(|| Error::data("the checkpoint is damaged").hint("remove it to begin anew"))?;
+    }
+    let mut iterations = layers.iter().map(|l| l.iterations).sum();
+    for layer in layers.len()..depth {
         let begin = Instant::now();
         let head = layer + 1 == depth;
         if head && plan.recipe == Recipe::Paper {
             break; // output layers stay as they are
         }
         stop(listen((layer, depth, "statistics")))?;
-        let collected = layer_moments(&joint, &originals, tasks, &samples, layer, plan)?;
+        let collected = layer_moments(&joint, &originals, tasks, &samples, layer, plan, &mut walks)?;
         stop(listen((layer, depth, "merging")))?;
         let name = joint.members[0].layers[layer].name.clone();
         let share = plan.share_of.iter().find(|(n, _)| *n == name).map_or(plan.share, |(_, share)| *share);
@@ -251,6 +306,7 @@ pub fn zip(
             done = retrain(&mut joint, tasks, &originals, &weights, plan, wanted, |i| {
                 listen((layer, depth, &format!("retraining {i}/{wanted}")))
             })?;
+            walks.iter_mut().for_each(|w| w.merged.restart());
             error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), measured, plan)?;
         }
         iterations += done;
@@ -264,9 +320,18 @@ pub fn zip(
             iterations: done,
             seconds: begin.elapsed().as_secs_f64(),
         });
+        if let Some(checkpoint) = &checkpoint {
+            let known: Vec<Json> = layers.iter().map(LayerReport::to_json).collect();
+            checkpoint.save(layers.len(), &joint, &json!({ "error_before": error_before, "layers": known }))?;
+        }
     }
-
     Ok(Zipped { joint, error_before, layers, parameters_before, nonzero_before, iterations })
+}
+
+/// Which inputs count as the same.
+pub fn aligned(joint: &Joint, plan: &Plan) -> Align {
+    let residual = joint.members.iter().flat_map(|m| &m.layers).any(|l| l.stream.is_some());
+    plan.align.unwrap_or(if residual { Align::All } else { Align::Shared })
 }
 
 /// How often a layer is solved again for one-sided targets. Errors add up over layers: in deep networks that takes a fifth off the loss, in
@@ -283,37 +348,41 @@ fn layer_moments(
     samples: &[Vec<usize>],
     layer: usize,
     plan: &Plan,
+    walks: &mut [Walks],
 ) -> Result<Vec<Seen>> {
-    let samples: Vec<Vec<usize>> = joint.members.iter().zip(samples).map(|(m, own)| enough(m, layer, own)).collect();
+    let samples: Vec<Vec<usize>> =
+        joint.members.iter().zip(samples).map(|(m, own)| enough(m, layer, own).to_vec()).collect();
     let seen = joint.members.iter().zip(&samples);
     let seen: usize = seen.clone().map(|(m, own)| positions(&m.graph, &m.layers[layer], own.len())).sum();
     let inputs = joint.members.iter().map(|m| m.layers[layer].columns()).min().unwrap_or(0);
     let count = tasks.len().max(1);
     let tasks = tasks.par_iter().zip(originals).zip(joint.members.par_iter().zip(&samples));
     tasks
+        .zip(walks)
         .enumerate()
-        .map(|(t, ((task, original), (member, samples)))| {
+        .map(|(t, (((task, original), (member, samples)), walks))| {
             // A task that sees what it always saw is answered by its own weights, and the paper's recipe asks for nothing else.
             let target = (plan.recipe == Recipe::Best && joint.has_changed(t, layer)).then_some(original);
             let from = Calibration {
                 keep: seen < inputs,
                 beside: if rounds(joint, plan) > 0 { ROOM / count } else { 0 },
                 shift: plan.shift,
-                ..Calibration::new(task.train, samples.clone(), random::bits(plan.seed, layer as u64))
+                ..Calibration::new(task.train, samples.clone(), plan.seed).within(plan.memory / count as u64, original)
             };
-            moments(&member.graph, target, &member.layers[layer], &from)
+            moments(&member.graph, target, &member.layers[layer], &from, walks)
         })
         .collect()
 }
 
 /// As many of the samples as the statistics of a layer need: all of them for small networks, fewer where one pass takes long and a sample shows the
 /// layer many positions.
-fn enough(member: &Member, layer: usize, samples: &[usize]) -> Vec<usize> {
+fn enough<'s>(member: &Member, layer: usize, samples: &'s [usize]) -> &'s [usize] {
     /// Multiply-adds of a pass that no layer is denied.
     const PASS: usize = 100_000_000_000;
     const LEAST: usize = 500;
     let count = wanted(&member.graph, &member.layers[layer]).max(PASS / member.multiply_adds().max(1)).max(LEAST);
-    samples.iter().copied().step_by((samples.len() / count).max(1)).collect()
+    // Whole batches, so that layers that see more see the same ones and others.
+    &samples[..count.next_multiple_of(BATCH).min(samples.len())]
 }
 
 /// Trains all tasks at once, shared weights tied.
@@ -381,12 +450,29 @@ pub fn errors(graphs: &[&Graph], tasks: &[Task], plan: &Plan) -> Result<Vec<Opti
         .collect()
 }
 
+/// What makes a run this one and no other: if any of it changes, so may the result.
+fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan: &Plan) -> String {
+    let mut print = Fingerprint::default();
+    print.text(env!("CARGO_PKG_VERSION"));
+    print.text(&format!("{:?}", Plan { checkpoint: None, ..plan.clone() }));
+    originals.iter().for_each(|graph| print.network(graph));
+    for (task, samples) in tasks.iter().zip(samples) {
+        print.text(&task.name);
+        print.number(task.weight.to_bits());
+        let learn = task.samples.iter().flatten();
+        let test = task.test.iter().flat_map(|(_, samples)| samples);
+        [task.train.len()].iter().chain(samples).chain(learn).chain(test).for_each(|s| print.number(*s as u64));
+    }
+    print.finish()
+}
+
 /// The samples for statistics.
 fn chosen(task: &Task, plan: &Plan) -> Vec<usize> {
     let all: Vec<usize> = task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect());
     let order = random::permutation(random::bits(plan.seed, 9), all.len());
     let mut samples: Vec<usize> = order.into_iter().take(plan.calibration).map(|i| all[i]).collect();
-    samples.sort_unstable();
+    // A file is read from front to back, batch by batch.
+    samples.chunks_mut(BATCH).for_each(<[usize]>::sort_unstable);
     samples
 }
 

@@ -7,12 +7,13 @@
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::linalg::{Factor, Moments, Problem, Targets, spread};
+use crate::linalg::{Factor, Moments, Problem, Targets, product, spread};
 use crate::plan::{Layer, Refit};
-use crate::statistics::{Calibration, moments};
+use crate::statistics::{Calibration, Walks, moments};
 use crate::tensor::Tensor;
 use rayon::prelude::*;
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 /// How to choose the weights that go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +33,10 @@ pub struct PrunedLayer {
     pub weights: usize,
     /// Weights that are left.
     pub kept: usize,
-    /// Squared error of the layer's answers relative to their square.
+    /// Squared error of the layer's answers relative to their square; NaN where it was not measured.
     pub error: f64,
+    /// What it took.
+    pub seconds: f64,
 }
 
 /// A sparse network.
@@ -54,7 +57,7 @@ const BLOCK: usize = 128;
 /// Relative to the mean of the diagonal.
 const RIDGE: f64 = 1e-4;
 
-/// Removes a share of every layer's weights: `sparsity[l]` of layer l. `memory` bounds what the statistics of a layer may take. `listen` hears which layer
+/// Removes a share of every layer's weights: `sparsity[l]` of layer l; where that is 0 the layer stays as it is. `memory` bounds what the statistics of a layer may take. `listen` hears which layer
 /// is at work.
 pub fn prune(
     original: &Graph,
@@ -69,35 +72,38 @@ pub fn prune(
         return Err(Error::usage("every layer needs a sparsity from 0 to below 1"));
     }
     // Gram matrix, its inverse and a factor, in f64.
-    let widest = layers.iter().max_by_key(|l| l.columns());
+    let widest = layers.iter().zip(sparsity).filter(|(_, s)| **s > 0.0).map(|(l, _)| l).max_by_key(|l| l.columns());
     if let Some(layer) = widest.filter(|l| method == Method::BrainSurgeon && needed(l) > memory) {
         let need = needed(layer).div_ceil(1 << 20);
         return Err(Error::limit(format!("{} inputs need {need} MiB", layer.columns()))
             .at_node(&layer.name)
             .hint("--memory sets the limit; --method magnitude needs no statistics"));
     }
-    let (mut graph, mut done) = (original.clone(), Vec::new());
+    let (mut graph, mut done, mut walks) = (original.clone(), Vec::new(), Walks::default());
     for (i, (layer, &sparsity)) in layers.iter().zip(sparsity).enumerate() {
         if listen(i, layer).is_break() {
             return Err(Error::usage("stopped"));
         }
         let weights = layer.units * layer.columns();
         let kept = weights - (weights as f64 * sparsity).round() as usize;
+        let begin = Instant::now();
         let error = match method {
+            _ if kept == weights => f64::NAN,
             Method::Magnitude => {
                 graph = by_magnitude(&graph, layer, kept)?;
                 f64::NAN
             }
             Method::BrainSurgeon => {
-                let from = Calibration { keep: false, beside: 0, ..from.clone() };
-                let seen = moments(&graph, Some(original), layer, &from)?.moments;
+                let from = Calibration { keep: false, beside: 0, ..from.clone() }.within(memory, original);
+                let seen = moments(&graph, Some(original), layer, &from, &mut walks)?.moments;
                 let rows: Vec<f64> = layer.folded(&graph).into_iter().map(f64::from).collect();
                 let (rows, error) = Surgeon::new(layer, &seen)?.operate(&rows, kept)?;
                 graph = layer.write(&graph, &refits(&rows, layer, &seen))?;
                 error
             }
         };
-        done.push(PrunedLayer { name: layer.name.clone(), weights, kept, error });
+        let seconds = begin.elapsed().as_secs_f64();
+        done.push(PrunedLayer { name: layer.name.clone(), weights, kept, error, seconds });
     }
     Ok(Pruned { graph, layers: done })
 }
@@ -111,13 +117,13 @@ pub fn allocate(
     mut listen: impl FnMut(usize, &Layer) -> ControlFlow<()>,
 ) -> Result<Vec<f64>> {
     let layers = Layer::all(original)?;
-    let mut costs: Vec<(f64, usize)> = Vec::new();
+    let (mut costs, mut walks): (Vec<(f64, usize)>, _) = (Vec::new(), Walks::default());
     for (i, layer) in layers.iter().enumerate() {
         if listen(i, layer).is_break() {
             return Err(Error::usage("stopped"));
         }
         let from = Calibration { keep: false, beside: 0, ..from.clone() };
-        let seen = moments(original, Some(original), layer, &from)?.moments;
+        let seen = moments(original, Some(original), layer, &from, &mut walks)?.moments;
         let rows: Vec<f64> = layer.folded(original).into_iter().map(f64::from).collect();
         let scale = seen.squares().max(f64::MIN_POSITIVE) / seen.samples() as f64;
         let own = Surgeon::new(layer, &seen)?.costs(&rows, &vec![true; rows.len()])?;
@@ -291,14 +297,22 @@ impl<'a> Surgeon<'a> {
                 rows.chunks(size).flat_map(|row| (start..end).map(move |k| score(row, k)).chain([0.0])).collect();
             let stay = (share * (units * width) as f64).round() as usize;
             let chosen = strongest(&scores, &vec![true; scores.len()], width, stay);
+            // Inside the block at once; the columns behind it hear of all its errors in one product.
+            let mut errors = vec![0.0; units * width];
             let work = rows.par_chunks_mut(size).zip(keep.par_chunks_mut(size)).zip(chosen.par_chunks(width + 1));
-            work.for_each(|((row, keep), chosen)| {
-                for (k, stays) in (start..end).zip(chosen).filter(|(_, stays)| !**stays) {
-                    keep[k] = *stays;
+            work.zip(errors.par_chunks_mut(width)).for_each(|(((row, keep), chosen), errors)| {
+                for (k, _) in (start..end).zip(chosen).filter(|(_, stays)| !**stays) {
+                    keep[k] = false;
                     let error = row[k] / upper[k * size + k];
-                    row[k..].iter_mut().zip(&upper[k * size + k..(k + 1) * size]).for_each(|(w, u)| *w -= error * u);
+                    errors[k - start] = error;
+                    row[k..end].iter_mut().zip(&upper[k * size + k..]).for_each(|(w, u)| *w -= error * u);
                 }
             });
+            let behind: Vec<f64> = (start..end).flat_map(|k| &upper[k * size + end..(k + 1) * size]).copied().collect();
+            let taken = product(&errors, &behind, units, width, size - end);
+            rows.par_chunks_mut(size)
+                .zip(taken.par_chunks(size - end))
+                .for_each(|(row, taken)| row[end..].iter_mut().zip(taken).for_each(|(w, t)| *w -= t));
         }
         Ok(keep)
     }

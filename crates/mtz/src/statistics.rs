@@ -4,12 +4,13 @@ use crate::data::Feed;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::linalg::{Moments, Samples};
-use crate::op::Conv;
+use crate::op::{Conv, Op};
 use crate::plan::Layer;
 use crate::random;
 use crate::run::Runner;
 use crate::tensor::Tensor;
 use crate::train::Augmentation;
+use crate::walk::Walk;
 use rayon::prelude::*;
 
 /// Samples for statistics, and how to go through them.
@@ -29,19 +30,37 @@ pub struct Calibration<'a> {
     pub beside: usize,
     /// Images are shifted by up to so many pixels.
     pub shift: usize,
+    /// Bytes that each network may keep of what it computed on the samples ([`Walk`]).
+    pub room: u64,
 }
 
 impl<'a> Calibration<'a> {
     /// These samples as they are, summed up.
     pub fn new(feed: &'a Feed, samples: Vec<usize>, seed: u64) -> Self {
-        Self { feed, samples, batch_size: 512, seed, keep: false, beside: 0, shift: 0 }
+        Self { feed, samples, batch_size: BATCH, seed, keep: false, beside: 0, shift: 0, room: ROOM }
+    }
+
+    /// The same with batches that take `graph` at most half of the memory, and a quarter of it for what it keeps.
+    #[must_use]
+    pub fn within(self, memory: u64, graph: &Graph) -> Self {
+        let runner = Runner::new(graph);
+        let one = runner.peak_bytes(2).saturating_sub(runner.peak_bytes(1)).max(1);
+        // A divisor of BATCH, so that whole batches stay whole.
+        let fits = (memory / 2 / one).clamp(1, BATCH as u64).ilog2();
+        Self { batch_size: 1 << fits, room: memory / 4, ..self }
     }
 }
+
+/// Samples that go through a network at a time, if there is memory.
+pub const BATCH: usize = 512;
 
 /// Positions of a convolution that are looked at, for each input of the layer: more say nothing new.
 const POSITIONS_PER_INPUT: usize = 100;
 /// But never fewer than this.
 const MIN_POSITIONS: usize = 50_000;
+
+/// Bytes a network may keep unless told otherwise.
+const ROOM: u64 = 1 << 30;
 
 /// How many samples of its input `images` images give a layer: one each, or for a convolution one for each output position that is looked at.
 pub fn positions(graph: &Graph, layer: &Layer, images: usize) -> usize {
@@ -50,11 +69,22 @@ pub fn positions(graph: &Graph, layer: &Layer, images: usize) -> usize {
 
 /// How many images show a layer all the positions that are worth looking at.
 pub fn wanted(graph: &Graph, layer: &Layer) -> usize {
-    (POSITIONS_PER_INPUT * layer.columns()).max(MIN_POSITIONS).div_ceil(layer.places(graph).max(1))
+    let places = layer.places(graph).max(1);
+    let least = if places > 1 { MIN_POSITIONS } else { 0 };
+    (POSITIONS_PER_INPUT * layer.columns()).max(least).div_ceil(places)
 }
 
 fn per_image(layer: &Layer, images: usize) -> usize {
     (POSITIONS_PER_INPUT * layer.columns()).max(MIN_POSITIONS).div_ceil(images.max(1))
+}
+
+/// How far the merged and the original network have got on the samples of one task.
+#[derive(Clone, Debug, Default)]
+pub struct Walks {
+    /// The network whose layers change one after the other.
+    pub merged: Walk,
+    /// The network that says what they should answer.
+    pub original: Walk,
 }
 
 /// What a layer saw.
@@ -70,12 +100,27 @@ pub struct Seen {
 /// structure. At the end of a residual block y is what brings the *sum* to the original's: the layer makes up for what went wrong on the
 /// other path. Without an original there is no y: right where the layer's own weights say what it answers. Of a convolution every
 /// output position is a sample; where there are many, some are chosen at random.
-pub fn moments(merged: &Graph, original: Option<&Graph>, layer: &Layer, from: &Calibration) -> Result<Seen> {
+pub fn moments(
+    merged: &Graph,
+    original: Option<&Graph>,
+    layer: &Layer,
+    from: &Calibration,
+    walks: &mut Walks,
+) -> Result<Seen> {
     let sum = layer.sum.filter(|_| original.is_some());
-    let inputs = merged.up_to(&[Some(layer.input), sum.map(|s| s.other)].into_iter().flatten().collect::<Vec<_>>())?;
+    let inputs: Vec<_> = [Some(layer.input), sum.map(|s| s.other)].into_iter().flatten().collect();
+    let count = from.samples.len();
+    let mut inputs = walks.merged.step(merged, &inputs, layer.node, count, from.room)?;
     let target = sum.map_or(layer.answer(), |s| s.output);
-    let outputs = original.map(|original| original.up_to(&[target])).transpose()?;
-    let (mut input_runner, mut output_runner) = (Runner::new(&inputs), outputs.as_ref().map(Runner::new));
+    // The original's layer does not change: it can be passed.
+    let next = |graph: &Graph| {
+        let behind = graph.nodes().iter().skip(layer.node + 1);
+        let first = behind.take_while(|n| !matches!(n.op, Op::Conv(_) | Op::Gemm(_))).count();
+        layer.node + 1 + first
+    };
+    let walk = &mut walks.original;
+    let outputs = original.map(|original| walk.step(original, &[target], next(original), count, from.room));
+    let mut outputs = outputs.transpose()?;
     let units = if original.is_some() { layer.units } else { 0 };
     let new = if from.keep { Moments::of_rows } else { Moments::new };
     let mut moments = new(layer.columns(), units);
@@ -87,9 +132,9 @@ pub fn moments(merged: &Graph, original: Option<&Graph>, layer: &Layer, from: &C
     for (i, batch) in from.samples.chunks(from.batch_size.max(1)).enumerate() {
         let seed = random::bits(from.seed, i as u64);
         let shift = Augmentation { shift: from.shift, flip: false };
-        let x = [shift.apply(from.feed.batch(batch)?, seed)];
-        let mut seen = input_runner.run(&x)?;
-        let mut answers = output_runner.as_mut().map(|r| r.run(&x)).transpose()?.unwrap_or_default();
+        let x = shift.apply(from.feed.batch(batch)?, seed);
+        let mut seen = inputs.run(i, &x)?;
+        let mut answers = outputs.as_mut().map(|step| step.run(i, &x)).transpose()?.unwrap_or_default();
         let other = if sum.is_some() { seen.pop() } else { None };
         let (Some(seen), mut answers) = (seen.pop(), answers.pop()) else {
             return Err(Error::model("a layer has no input"));

@@ -101,6 +101,18 @@ impl Workshop<'_> {
         Ok(value)
     }
 
+    /// A joint model from an earlier run, or made now.
+    pub fn kept(&self, name: &str, make: impl FnOnce() -> Result<Joint>) -> Result<Joint> {
+        let path = self.args.output.join("networks").join(format!("{name}.onnx"));
+        if path.exists() {
+            let joint = mtz::assemble::from_graph(&mtz::onnx::read(&path)?)?;
+            return joint.ok_or_else(|| Error::model(format!("{} is no joint model", path.display())));
+        }
+        let joint = make()?;
+        mtz::onnx::write(&mtz::assemble::to_graph(&joint, false)?, &path)?;
+        Ok(joint)
+    }
+
     /// How many pairs of networks to take.
     pub fn pairs(&self, usual: usize) -> usize {
         self.args.pairs.map_or(usual, |n| n.get())
@@ -120,6 +132,18 @@ impl Workshop<'_> {
 
     /// The same, narrower or wider than usual.
     pub fn network_of_width(&self, architecture: &str, width: f64, data: &str, number: u64) -> Result<Graph> {
+        self.network_in(architecture, width, None, data, number)
+    }
+
+    /// The same, trained for a number of epochs of its own.
+    pub fn network_in(
+        &self,
+        architecture: &str,
+        width: f64,
+        epochs: Option<usize>,
+        data: &str,
+        number: u64,
+    ) -> Result<Graph> {
         let seed = self.common.seed.wrapping_add(number);
         let folder = self.args.output.join("networks");
         let size = if width == 1.0 { String::new() } else { format!("-x{width}") };
@@ -134,7 +158,8 @@ impl Workshop<'_> {
         let feed = Feed::new(dataset, &start, Normalisation::default())?;
         let usual = Fit::usual(&start);
         let augmentation = Augmentation { flip: subject.flip, ..usual.rule.augmentation };
-        let how = Fit { rule: Rule { seed, augmentation, ..usual.rule }, ..usual };
+        let epochs = epochs.unwrap_or(usual.epochs);
+        let how = Fit { epochs, rule: Rule { seed, augmentation, ..usual.rule }, ..usual };
         let bar = show::training(self.common.quiet);
         let report = fit(&start, &feed, &how, |news| {
             bar.set_length(news.step.1 as u64);

@@ -3,7 +3,7 @@
 
 use super::{Outcome, Workshop, beside};
 use crate::show;
-use mtz::error::{Error, Result};
+use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::{Recipe, Share};
 use mtz::pipeline::{Aim, Plan, Task, errors, retrain};
@@ -47,11 +47,11 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     let before = workshop.remember("resnet-separate", || Ok(json!(all(&start)?)))?;
     // The joint model is kept before retraining and after it: either may take a while.
     let zipped =
-        kept(workshop, "resnet-zipped", || Ok(workshop.zip(start.clone(), &tasks, &plan, "five networks")?.joint))?;
+        workshop.kept("resnet-zipped", || Ok(workshop.zip(start.clone(), &tasks, &plan, "five networks")?.joint))?;
     let zipped_errors = workshop.remember("resnet-zipped", || Ok(json!(all(&zipped)?)))?;
     let mut size = zipped.parameters().0 as f64;
     zipped.members.iter().for_each(|m| size -= head(m) as f64);
-    let retrained = kept(workshop, "resnet-retrained", || {
+    let retrained = workshop.kept("resnet-retrained", || {
         let mut joint = zipped.clone();
         let bar = show::stages(workshop.common.quiet);
         let weights = [1.0 / TASKS.len() as f64; TASKS.len()];
@@ -64,18 +64,6 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     })?;
     let after = workshop.remember("resnet-retrained", || Ok(json!(all(&retrained)?)))?;
     report(workshop, size / one as f64, &[before, zipped_errors, after])
-}
-
-/// A joint model from an earlier run, or made now.
-fn kept(workshop: &Workshop, name: &str, make: impl FnOnce() -> Result<Joint>) -> Result<Joint> {
-    let path = workshop.args.output.join("networks").join(format!("{name}.onnx"));
-    if path.exists() {
-        let joint = mtz::assemble::from_graph(&mtz::onnx::read(&path)?)?;
-        return joint.ok_or_else(|| Error::model(format!("{} is no joint model", path.display())));
-    }
-    let joint = make()?;
-    mtz::onnx::write(&mtz::assemble::to_graph(&joint, false)?, &path)?;
-    Ok(joint)
 }
 
 /// Parameters of the last layer.

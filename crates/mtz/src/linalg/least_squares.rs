@@ -306,7 +306,7 @@ fn transposed(a: &[f64], rows: usize, columns: usize) -> Vec<f64> {
 }
 
 /// A B for row-major matrices n×k and k×m, in f64.
-fn product(a: &[f64], b: &[f64], n: usize, k: usize, m: usize) -> Vec<f64> {
+pub(crate) fn product(a: &[f64], b: &[f64], n: usize, k: usize, m: usize) -> Vec<f64> {
     let mut c = vec![0.0; n * m];
     if n * k * m > 0 {
         faer::linalg::matmul::matmul(

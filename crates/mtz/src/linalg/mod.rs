@@ -8,6 +8,7 @@ mod one_sided;
 mod pairs;
 mod spd;
 
+pub(crate) use least_squares::product;
 pub use least_squares::{Problem, Targets, distances, spread};
 pub use moments::Moments;
 pub use one_sided::Samples;

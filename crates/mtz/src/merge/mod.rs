@@ -103,6 +103,8 @@ pub struct Merged {
     pub distance: f64,
     /// d of every pair, in the order they were chosen.
     pub distances: Vec<f64>,
+    /// The mean of d over all possible pairs.
+    pub typical: f64,
     /// The largest ridge that was needed.
     pub ridge: f64,
     /// Whether a matrix was singular in spite of the ridge asked for.
@@ -127,7 +129,8 @@ pub fn merge_layer(
     options: &Options,
 ) -> Result<Merged> {
     let mut table = Table::new(joint, layer, seen, weights)?;
-    let mut report = Merged { shared: 0, distance: 0.0, distances: Vec::new(), ridge: options.ridge, raised: false };
+    let mut report =
+        Merged { shared: 0, distance: 0.0, distances: Vec::new(), typical: 0.0, ridge: options.ridge, raised: false };
     let tasks = joint.members.len();
     if options.recipe == Recipe::Best {
         // Where nothing before this layer is shared, a task sees what it always saw, and its weights are right as they are.

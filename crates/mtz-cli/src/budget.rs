@@ -1,0 +1,89 @@
+//! The budget of `mtz zip`: from flags to the search, and its result for people and programs.
+
+use crate::args::{Common, Zip};
+use crate::show;
+use mtz::budget::{Budget, Found, Point, Size, search};
+use mtz::error::{Error, Result};
+use mtz::pipeline::{Plan, Task};
+use mtz::plan::Joint;
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+
+/// What the flags ask for, if they ask for anything.
+fn asked(args: &Zip) -> Result<Option<Budget>> {
+    let budget = Budget {
+        max_error_increase: args.max_error_increase,
+        target_size: args.target_size,
+        min_sharing: args.min_sharing,
+    };
+    if let Some(points) = args.max_error_increase.filter(|p| !(p.is_finite() && *p >= 0.0)) {
+        return Err(Error::usage(format!("--max-error-increase {points} is not a number of points")));
+    }
+    Ok(Some(budget).filter(|b| *b != Budget::default()))
+}
+
+/// Searches, if there is a budget.
+pub fn find(
+    args: &Zip,
+    start: &Joint,
+    tasks: &[Task],
+    plan: &Plan,
+    common: &Common,
+    stopped: impl Fn() -> bool,
+) -> Result<Option<Found>> {
+    let Some(budget) = asked(args)? else { return Ok(None) };
+    let bar = show::stages(common.quiet);
+    let found = search(start, tasks, plan, &budget, |(done, what)| {
+        bar.set_message(format!("budget, zip {}: {what}", done + 1));
+        if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    found.map(Some)
+}
+
+/// All points of the search, the chosen one marked.
+pub fn to_json(args: &Zip, found: &Found, start: &Joint) -> Value {
+    let before = start.parameters().0.max(1);
+    let names: Vec<&str> = start.members.iter().map(|m| m.name.as_str()).collect();
+    let layers: Vec<&str> = start.members.iter().take(1).flat_map(|m| &m.layers).map(|l| l.name.as_str()).collect();
+    let by = |names: &[&str], values: &[f64]| -> Value {
+        Value::Object(names.iter().zip(values).map(|(name, x)| ((*name).to_owned(), json!(x))).collect())
+    };
+    let point = |(i, p): (usize, &Point)| {
+        json!({
+            "parameters": p.parameters, "size": p.parameters as f64 / before as f64, "sharing": p.sharing,
+            "error_increase": by(&names, &p.increase), "shares": by(&layers, &p.shares), "iterations": p.iterations,
+            "chosen": i == found.chosen,
+        })
+    };
+    let size = args.target_size.map(|size| match size {
+        Size::Part(part) => json!({ "part": part }),
+        Size::Bytes(bytes) => json!({ "bytes": bytes }),
+    });
+    json!({
+        "max_error_increase": args.max_error_increase, "target_size": size, "min_sharing": args.min_sharing,
+        "met": found.missed.is_empty(), "missed": found.missed, "held_out": by(&names, &found.held_out.iter().map(|n| *n as f64).collect::<Vec<_>>()),
+        "points": found.points.iter().enumerate().map(point).collect::<Vec<_>>(),
+    })
+}
+
+/// The points as a table, smallest first.
+pub fn table(found: &Found, tasks: &[Task], before: usize) -> String {
+    let mut rows = vec![vec!["tried".to_owned(), "size %".into(), "sharing".into(), "iterations".into()]];
+    if let Some(head) = rows.first_mut() {
+        head.extend(tasks.iter().map(|t| format!("{} lost", t.name)));
+    }
+    let mut order: Vec<usize> = (0..found.points.len()).collect();
+    order.sort_by_key(|i| (found.points[*i].parameters, *i));
+    for i in order {
+        let p = &found.points[i];
+        let mark = if i == found.chosen { "* chosen" } else { "" };
+        let size = 100.0 * p.parameters as f64 / before.max(1) as f64;
+        let mut row =
+            vec![mark.to_owned(), format!("{size:.1}"), format!("{:.3}", p.sharing), p.iterations.to_string()];
+        row.extend(p.increase.iter().map(|x| format!("{x:+.2}")));
+        rows.push(row);
+    }
+    let held: Vec<String> = found.held_out.iter().map(ToString::to_string).collect();
+    format!("{}\npoints lost on {} held-out training samples", show::table(&rows), held.join(" and "))
+}

@@ -1,0 +1,429 @@
+//! How much to share in which layer, for a budget: points of error that may be lost, a size, or a share of the weights.
+//!
+//! Sharing everything without retraining says what every pair of units costs, d, layer by layer. Relative to d of any two units (the mean over the
+//! layer's table) costs compare between layers. What sharing saves is bilinear: a weight is stored once if the unit that has it and the unit it
+//! comes from are both shared. For a price λ of a parameter
+//!
+//! ```text
+//! minimise  Σ_l 1/K_l Σ_{k ≤ f_l K_l} c_lk  −  λ/P Σ_l W_l f_l Σ_s q_ls f_s
+//! ```
+//!
+//! (f_l: share of layer l's K_l pairs; c_lk: their relative costs, cheapest first; W_l: its weights; q_ls: the part of its inputs that come
+//! from layer s) is solved by going down from everything shared: each layer keeps the pairs that are worth their price, which makes pairs
+//! of its neighbours worth less, until nothing changes. Real zips then decide how far to go, on samples that nothing else uses.
+
+use crate::error::{Error, Result};
+use crate::merge::{Align, Share};
+use crate::pipeline::{Plan, Task, aligned, errors, zip};
+use crate::plan::{Joint, Source};
+use std::ops::ControlFlow;
+
+/// What must hold; at least one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// Points of error that every task may lose, on held-out samples.
+    pub max_error_increase: Option<f64>,
+    /// How large the joint model may be.
+    pub target_size: Option<Size>,
+    /// Shared weights at least, in units of the mean network (the paper's measure).
+    pub min_sharing: Option<f64>,
+}
+
+/// How large a joint model may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    /// In units of all networks together.
+    Part(f64),
+    /// In bytes, four for each parameter.
+    Bytes(u64),
+}
+
+/// One way to share, measured.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// The share of each layer's pairs.
+    pub shares: Vec<f64>,
+    /// Parameters of the joint model.
+    pub parameters: usize,
+    /// Shared weights in units of the mean network.
+    pub sharing: f64,
+    /// Points of error each task lost on held-out samples.
+    pub increase: Vec<f64>,
+    /// Iterations of retraining.
+    pub iterations: usize,
+}
+
+impl Point {
+    fn loses_at_most(&self, limit: f64) -> bool {
+        self.increase.iter().all(|i| *i <= limit)
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// All points, in the order they were measured.
+    pub points: Vec<Point>,
+    /// The one to take.
+    pub chosen: usize,
+    /// What of the budget it misses, in words; nothing if the budget is met.
+    pub missed: Vec<String>,
+    /// The plan that leads there.
+    pub plan: Plan,
+    /// For each task the samples to learn from: without those held out.
+    pub samples: Vec<Vec<usize>>,
+    /// How many samples of each task were held out.
+    pub held_out: Vec<usize>,
+}
+
+/// Zips without retraining while the search closes in.
+const STEPS: usize = 5;
+/// Zips with retraining.
+const RETRAINED_STEPS: usize = 3;
+/// Tries to reach a size: the prediction does not know how pairs of several tasks overlap.
+const CORRECTIONS: usize = 4;
+/// Every tenth sample that may be learned from is held out.
+const HELD_OUT: usize = 10;
+
+/// News of the search: how many zips are done, and what is being done.
+pub type News<'n> = (usize, &'n str);
+
+/// Finds out how much to share.
+pub fn search(
+    start: &Joint,
+    tasks: &[Task],
+    plan: &Plan,
+    budget: &Budget,
+    mut listen: impl FnMut(News) -> ControlFlow<()>,
+) -> Result<Found> {
+    if let Some(task) = tasks.iter().find(|t| t.train.labels().is_none() && budget.max_error_increase.is_some()) {
+        return Err(Error::data(format!("the error of {} cannot be measured without labels", task.name))
+            .hint("give labels, or use --target-size or --min-sharing"));
+    }
+    let (mut learning, mut measuring, mut samples, mut held_out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for task in tasks {
+        let all: Vec<usize> = task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect());
+        let every = |keep: bool| {
+            all.iter().enumerate().filter(move |(i, _)| (i % HELD_OUT == HELD_OUT - 1) != keep).map(|(_, s)| *s)
+        };
+        let (learn, hold): (Vec<usize>, Vec<usize>) = (every(true).collect(), every(false).collect());
+        if hold.is_empty() {
+            return Err(Error::data(format!("{} has too few samples to hold some out", task.name)));
+        }
+        learning.push(Task { samples: Some(learn.clone()), test: None, ..task.clone() });
+        held_out.push(hold.len());
+        measuring.push(Task { test: Some((task.train, hold)), ..task.clone() });
+        samples.push(learn);
+    }
+    let mut done = 0;
+    let mut news = |what: &str| match listen((done, what)) {
+        ControlFlow::Continue(()) => {
+            done += usize::from(what.is_empty());
+            Ok(())
+        }
+        ControlFlow::Break(()) => Err(Error::usage("stopped")),
+    };
+    let originals: Vec<_> = start.members.iter().map(|m| &m.graph).collect();
+    news("measuring the networks")?;
+    let before = errors(&originals, &measuring, plan)?;
+    let names: Vec<String> = start.members[0].layers.iter().map(|l| l.name.clone()).collect();
+    let mean = start.parameters().0 as f64 / tasks.len().max(1) as f64;
+    let mut count = 0;
+    let mut measure = |shares: &[f64], retrain: usize, costs: Option<&mut Vec<Vec<f64>>>| -> Result<Point> {
+        // Every zip of the search has a folder of its own.
+        let checkpoint = plan.checkpoint.as_ref().map(|folder| folder.join(format!("point-{count}")));
+        count += 1;
+        let plan = Plan { retrain, checkpoint, ..with_shares(plan, &names, shares) };
+        let zipped = zip(start.clone(), &learning, &plan, |(layer, depth, what)| {
+            let text = format!("layer {} of {depth}: {what}", layer + 1);
+            news(&text).map_or(ControlFlow::Break(()), ControlFlow::Continue)
+        })?;
+        if let Some(costs) = costs {
+            *costs = zipped.layers.iter().map(|l| relative(&l.merged.distances, l.merged.typical)).collect();
+        }
+        news("measuring")?;
+        let after = errors(&zipped.joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &measuring, &plan)?;
+        let lost = after.iter().zip(&before).map(|(a, b)| a.zip(*b).map_or(f64::NAN, |(a, b)| a - b));
+        let (parameters, shared) = zipped.joint.parameters();
+        news("")?;
+        Ok(Point {
+            shares: shares.to_vec(),
+            parameters,
+            sharing: shared as f64 / mean,
+            increase: lost.collect(),
+            iterations: zipped.iterations,
+        })
+    };
+    let mut costs = Vec::new();
+    let all = vec![1.0; names.len()];
+    let mut points = vec![measure(&all, 0, Some(&mut costs))?];
+    let savings = Savings::new(start, plan, costs);
+    let chosen = match budget.max_error_increase {
+        Some(limit) => for_error(limit, &savings, plan.retrain, &mut points, &mut measure)?,
+        None => for_size(budget, &savings, start, plan.retrain, &mut points, &mut measure)?,
+    };
+    let missed = budget.missed(&points[chosen], start);
+    let plan = with_shares(plan, &names, &points[chosen].shares);
+    Ok(Found { points, chosen, missed, plan, samples, held_out })
+}
+
+/// Measures a way to share, with so many iterations of retraining per layer.
+type Measure<'m> = dyn FnMut(&[f64], usize, Option<&mut Vec<Vec<f64>>>) -> Result<Point> + 'm;
+
+/// As much as possible without losing more than `limit`: first without retraining, then how much further retraining leads.
+fn for_error(
+    limit: f64,
+    savings: &Savings,
+    retrain: usize,
+    points: &mut Vec<Point>,
+    measure: &mut Measure,
+) -> Result<usize> {
+    if points[0].loses_at_most(limit) && retrain == 0 {
+        return Ok(0);
+    }
+    let nothing = Point { increase: vec![0.0; points[0].increase.len()], ..measure(&savings.shares(0.0), 0, None)? };
+    points.push(nothing);
+    let (mut best, mut low) = if points[0].loses_at_most(limit) { (0, 1.0) } else { (1, 0.0) };
+    let mut high = 1.0;
+    for _ in 0..if best == 0 { 0 } else { STEPS } {
+        let middle: f64 = (low + high) / 2.0;
+        points.push(measure(&savings.shares(middle), 0, None)?);
+        if points[points.len() - 1].loses_at_most(limit) {
+            (best, low) = (points.len() - 1, middle);
+        } else {
+            high = middle;
+        }
+    }
+    if retrain == 0 {
+        return Ok(best);
+    }
+    // Everything first: often retraining makes up for all of it.
+    let mut next: f64 = 1.0;
+    high = 1.0;
+    for _ in 0..=RETRAINED_STEPS {
+        points.push(measure(&savings.shares(next), retrain, None)?);
+        if points[points.len() - 1].loses_at_most(limit) {
+            (best, low) = (points.len() - 1, next);
+            if next >= 1.0 {
+                break;
+            }
+        } else {
+            high = next;
+        }
+        next = (low + high) / 2.0;
+    }
+    Ok(best)
+}
+
+/// As little as reaches the size.
+fn for_size(
+    budget: &Budget,
+    savings: &Savings,
+    start: &Joint,
+    retrain: usize,
+    points: &mut Vec<Point>,
+    measure: &mut Measure,
+) -> Result<usize> {
+    if !budget.missed(&points[0], start).is_empty() {
+        return Ok(0);
+    }
+    // What all pairs save is known now; a part of it saves about that part.
+    let (before, all) = (start.parameters().0 as f64, &points[0]);
+    let most = before - all.parameters as f64;
+    let size = budget.parameters(start).map_or(0.0, |limit| (before - limit as f64) / most.max(1.0));
+    let sharing = budget.min_sharing.map_or(0.0, |s| s / all.sharing.max(f64::MIN_POSITIVE));
+    let mut part = size.max(sharing).clamp(0.0, 1.0);
+    let mut best = 0;
+    for _ in 0..CORRECTIONS {
+        let point = measure(&savings.shares(part), retrain, None)?;
+        let met = budget.missed(&point, start).is_empty();
+        let reached = (before - point.parameters as f64) / most.max(1.0);
+        points.push(point);
+        if met && points[points.len() - 1].parameters >= points[best].parameters {
+            best = points.len() - 1;
+            break;
+        }
+        part = (part + (size.max(sharing) - reached).max(0.005)).min(1.0);
+    }
+    Ok(best)
+}
+
+impl Budget {
+    /// Parameters the joint model may have.
+    fn parameters(&self, start: &Joint) -> Option<usize> {
+        self.target_size.map(|size| match size {
+            Size::Part(part) => (start.parameters().0 as f64 * part) as usize,
+            Size::Bytes(bytes) => usize::try_from(bytes / 4).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// What of it a point misses.
+    fn missed(&self, point: &Point, start: &Joint) -> Vec<String> {
+        let mut missed = Vec::new();
+        if let Some(limit) = self.max_error_increase
+            && !point.loses_at_most(limit)
+        {
+            let worst = point.increase.iter().copied().fold(f64::NAN, f64::max);
+            missed.push(format!("{worst:.2} points are lost, {limit} are allowed"));
+        }
+        if let Some(limit) = self.parameters(start).filter(|limit| point.parameters > *limit) {
+            missed.push(format!("{} parameters are left, {limit} are allowed", point.parameters));
+        }
+        if let Some(least) = self.min_sharing.filter(|least| point.sharing < *least) {
+            missed.push(format!("{:.3} networks are shared, {least} are asked for", point.sharing));
+        }
+        if self.max_error_increase.is_some() && point.sharing == 0.0 {
+            missed.push("nothing can be shared".into());
+        }
+        missed
+    }
+}
+
+/// The plan with a share for every layer.
+fn with_shares(plan: &Plan, names: &[String], shares: &[f64]) -> Plan {
+    let share_of = names.iter().cloned().zip(shares.iter().map(|s| Share::Fraction(*s))).collect();
+    Plan { share_of, ..plan.clone() }
+}
+
+/// Costs relative to that of any pair, cheapest first.
+fn relative(distances: &[f64], typical: f64) -> Vec<f64> {
+    let mut costs: Vec<f64> = distances.iter().map(|d| d / typical.max(f64::MIN_POSITIVE)).collect();
+    costs.sort_by(f64::total_cmp);
+    costs
+}
+
+/// What sharing saves, and what it costs.
+struct Savings {
+    /// For each layer, c of its pairs, cheapest first.
+    costs: Vec<Vec<f64>>,
+    /// W, relative to all weights.
+    weights: Vec<f64>,
+    /// q: for each layer the layers its inputs come from and their part; what is left is shared in any case.
+    sources: Vec<Vec<(usize, f64)>>,
+}
+
+impl Savings {
+    fn new(start: &Joint, plan: &Plan, costs: Vec<Vec<f64>>) -> Self {
+        let layers = &start.members[0].layers;
+        let total: f64 = layers.iter().map(|l| (l.units * l.columns()) as f64).sum();
+        let weights = layers.iter().map(|l| (l.units * l.columns()) as f64 / total.max(1.0)).collect();
+        let bilinear = aligned(start, plan) == Align::Shared;
+        let sources = layers.iter().map(|layer| {
+            let mut parts = vec![0.0; layers.len()];
+            for source in layer.sources.iter().filter(|_| bilinear) {
+                if let Source::Layer { layer: from, .. } = source {
+                    parts[*from] += 1.0 / layer.sources.len() as f64;
+                }
+            }
+            parts.into_iter().enumerate().filter(|(_, part)| *part > 0.0).collect()
+        });
+        let mut costs = costs;
+        costs.resize(layers.len(), Vec::new());
+        Self { costs, weights, sources: sources.collect() }
+    }
+
+    /// The part of a layer's inputs that is shared.
+    fn inputs(&self, layer: usize, shares: &[f64]) -> f64 {
+        self.sources[layer].iter().fold(1.0, |sum, (from, part)| sum - part * (1.0 - shares[*from]))
+    }
+
+    /// Σ W f g.
+    fn saved(&self, shares: &[f64]) -> f64 {
+        let one = |l: usize| if self.costs[l].is_empty() { 0.0 } else { self.weights[l] * shares[l] };
+        (0..shares.len()).map(|l| one(l) * self.inputs(l, shares)).sum()
+    }
+
+    /// What is worth its price.
+    fn at_price(&self, price: f64) -> Vec<f64> {
+        let mut shares: Vec<f64> = self.costs.iter().map(|c| if c.is_empty() { 0.0 } else { 1.0 }).collect();
+        loop {
+            let worth: Vec<f64> = (0..shares.len())
+                .map(|l| {
+                    let readers = (0..shares.len()).flat_map(|r| self.sources[r].iter().map(move |s| (r, s)));
+                    let read: f64 = readers
+                        .filter(|(_, (from, _))| *from == l)
+                        .map(|(r, (_, part))| self.weights[r] * shares[r] * part)
+                        .sum();
+                    self.weights[l] * self.inputs(l, &shares) + read
+                })
+                .collect();
+            let next: Vec<f64> = self
+                .costs
+                .iter()
+                .zip(&worth)
+                .map(|(costs, worth)| costs.partition_point(|c| *c <= price * worth) as f64 / costs.len().max(1) as f64)
+                .collect();
+            let less: Vec<f64> = next.iter().zip(&shares).map(|(a, b)| a.min(*b)).collect();
+            if less == shares {
+                return shares;
+            }
+            shares = less;
+        }
+    }
+
+    /// Shares that save about this part of what can be saved, at the lowest price.
+    fn shares(&self, part: f64) -> Vec<f64> {
+        let all = self.at_price(f64::INFINITY);
+        if part >= 1.0 {
+            return all;
+        }
+        if part <= 0.0 {
+            return vec![0.0; all.len()];
+        }
+        let wanted = part * self.saved(&all);
+        let (mut low, mut high) = (-30.0f64, 60.0f64);
+        for _ in 0..60 {
+            let middle = (low + high) / 2.0;
+            if self.saved(&self.at_price(middle.exp2())) < wanted {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        let (below, above) = (self.at_price(low.exp2()), self.at_price(high.exp2()));
+        // A price at which much changes at once (sharing a layer makes sharing its neighbours worth while): some of the way.
+        let (from, to) = (self.saved(&below), self.saved(&above));
+        let way = if to > from { ((wanted - from) / (to - from)).clamp(0.0, 1.0) } else { 1.0 };
+        below.iter().zip(&above).map(|(a, b)| a + way * (b - a)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two layers that read each other's units; the second costs much more.
+    fn chain(costs: [Vec<f64>; 2]) -> Savings {
+        Savings { costs: costs.to_vec(), weights: vec![0.5, 0.5], sources: vec![vec![], vec![(0, 1.0)]] }
+    }
+
+    #[test]
+    fn savings_are_bilinear() {
+        let savings = chain([vec![0.1, 0.2], vec![0.1, 0.2]]);
+        assert_eq!(savings.saved(&[1.0, 1.0]), 1.0);
+        assert_eq!(savings.saved(&[0.5, 0.5]), 0.5 * 0.5 + 0.5 * 0.5 * 0.5);
+        assert_eq!(savings.saved(&[0.0, 1.0]), 0.0);
+    }
+
+    #[test]
+    fn cheap_pairs_go_first_and_the_wanted_part_is_saved() {
+        let even = |from: f64| (0..100).map(|i| from + f64::from(i) / 100.0).collect::<Vec<_>>();
+        let savings = chain([even(0.0), even(0.5)]);
+        let mut before = vec![0.0; 2];
+        for part in [0.1, 0.3, 0.5, 0.7, 0.9] {
+            let shares = savings.shares(part);
+            assert!((savings.saved(&shares) - part).abs() < 0.03, "{part}: {shares:?}");
+            assert!(shares[0] >= shares[1], "the cheaper layer shares more: {shares:?}");
+            assert!(shares.iter().zip(&before).all(|(a, b)| a >= b), "more is shared for more: {shares:?}");
+            before = shares;
+        }
+        assert_eq!(savings.shares(1.0), [1.0, 1.0]);
+        assert_eq!(savings.shares(0.0), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn free_pairs_are_shared_at_any_price() {
+        let savings = chain([vec![0.0; 4], vec![0.0; 4]]);
+        assert_eq!(savings.at_price(0.0), [1.0, 1.0]);
+    }
+}

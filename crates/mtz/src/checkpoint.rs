@@ -1,0 +1,109 @@
+//! A zip that can be killed: after every layer the joint model so far and what is known about its layers are on disk.
+//!
+//! `state.json` is replaced last and in one step, and names the model it belongs to: whatever moment a run dies at, the folder holds one
+//! complete state. The key says which run it is; a folder of another run is refused.
+
+use crate::assemble;
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::onnx;
+use crate::plan::Joint;
+use serde_json::{Value as Json, json};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Of the state.
+const VERSION: u64 = 1;
+
+/// A folder with the state of one run.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    folder: PathBuf,
+    key: String,
+}
+
+impl Checkpoint {
+    /// The folder of the run with this key; it is made if there is none.
+    pub fn open(folder: &Path, key: String) -> Result<Self> {
+        std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
+        Ok(Self { folder: folder.to_owned(), key })
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.join("state.json")
+    }
+
+    /// What was saved last: the joint model, and what was said about it.
+    pub fn load(&self) -> Result<Option<(Joint, Json)>> {
+        let path = self.state();
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::io(&path, &e)),
+        };
+        let broken = || Error::data(format!("{} is damaged", path.display())).hint("remove the folder to begin anew");
+        let state: Json = serde_json::from_slice(&bytes).map_err(|_| broken())?;
+        if state["version"] != VERSION || state["key"] != self.key {
+            return Err(Error::usage(format!("{} belongs to another run", self.folder.display()))
+                .hint("go on with the same models, data, flags and version, or give another --checkpoint"));
+        }
+        // A name, never a path that leads elsewhere.
+        let model = state["model"].as_str().filter(|name| !name.contains(['/', '\\'])).ok_or_else(broken)?;
+        let joint = assemble::from_graph(&onnx::read(&self.folder.join(model))?)?.ok_or_else(broken)?;
+        Ok(Some((joint, state["about"].clone())))
+    }
+
+    /// Saves the state after `step` steps.
+    pub fn save(&self, step: usize, joint: &Joint, about: &Json) -> Result<()> {
+        let name = |step: usize| format!("joint-{step}.onnx");
+        onnx::write(&assemble::to_graph(joint, false)?, &self.folder.join(name(step)))?;
+        let state = json!({ "version": VERSION, "key": self.key, "model": name(step), "about": about });
+        let path = self.state();
+        let io = |e| Error::io(&path, &e);
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder).map_err(io)?;
+        file.write_all(state.to_string().as_bytes()).map_err(io)?;
+        file.as_file().sync_all().map_err(io)?;
+        file.persist(&path).map_err(|e| Error::io(&path, &e.error))?;
+        if let Some(before) = step.checked_sub(1) {
+            // Nobody needs it any more; if it cannot be removed, it only takes space.
+            let _ = std::fs::remove_file(self.folder.join(name(before)));
+        }
+        Ok(())
+    }
+}
+
+/// A fingerprint that grows.
+#[derive(Clone, Copy, Debug)]
+pub struct Fingerprint(u64);
+
+impl Default for Fingerprint {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fingerprint {
+    /// Takes in a number (FNV-1a, word by word).
+    pub fn number(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+    }
+
+    /// Takes in a text.
+    pub fn text(&mut self, text: &str) {
+        text.bytes().for_each(|b| self.number(u64::from(b)));
+        self.number(text.len() as u64);
+    }
+
+    /// Takes in a network with its weights.
+    pub fn network(&mut self, graph: &Graph) {
+        graph.nodes().iter().for_each(|n| self.text(&n.name));
+        for tensor in graph.values().iter().filter_map(|v| v.constant.as_ref()) {
+            tensor.data().iter().for_each(|x| self.number(u64::from(x.to_bits())));
+        }
+    }
+
+    /// As text.
+    pub fn finish(self) -> String {
+        format!("{:016x}", self.0)
+    }
+}

@@ -1,0 +1,91 @@
+//! Runs a network from layer to layer: values reached on a batch of samples are kept, and the next layer goes on from there instead of from the
+//! images. Over all layers a network is so computed once, not once per layer.
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, ValueId};
+use crate::run::Runner;
+use crate::tensor::Tensor;
+use std::collections::BTreeMap;
+
+/// How far a network has got on each batch of samples.
+#[derive(Clone, Debug, Default)]
+pub struct Walk {
+    batches: Vec<Option<Stand>>,
+}
+
+/// Nodes before `node` are done, and these are the values the others read.
+#[derive(Clone, Debug)]
+struct Stand {
+    node: usize,
+    values: Vec<Tensor>,
+}
+
+impl Walk {
+    /// Forgets everything: weights that were passed have changed.
+    pub fn restart(&mut self) {
+        self.batches.clear();
+    }
+
+    /// Gets ready to compute `wanted`, and to stand at `node` afterwards if what must be kept there for `samples` samples takes at most `room` bytes.
+    /// Weights behind where the walk stands may have changed.
+    pub fn step<'w>(
+        &'w mut self,
+        graph: &'w Graph,
+        wanted: &[ValueId],
+        node: usize,
+        samples: usize,
+        room: u64,
+    ) -> Result<Step<'w>> {
+        let kept = live(graph, node);
+        let bytes: u64 = kept.iter().map(|id| 4 * graph[*id].shape.elements(1) as u64).sum();
+        let kept = (bytes.saturating_mul(samples as u64) <= room).then_some(kept);
+        let outputs: Vec<ValueId> = wanted.iter().chain(kept.iter().flatten()).copied().collect();
+        let mut parts = BTreeMap::from([(0, graph.up_to(&outputs)?)]);
+        for stand in self.batches.iter().flatten() {
+            if let std::collections::btree_map::Entry::Vacant(entry) = parts.entry(stand.node) {
+                entry.insert(graph.between(&live(graph, stand.node), &outputs)?);
+            }
+        }
+        Ok(Step { walk: self, parts, wanted: wanted.len(), node: kept.is_some().then_some(node) })
+    }
+}
+
+/// One step of a walk, for all batches.
+#[derive(Debug)]
+pub struct Step<'w> {
+    walk: &'w mut Walk,
+    /// What to compute, by the node it begins at.
+    parts: BTreeMap<usize, Graph>,
+    wanted: usize,
+    /// Where the walk stands afterwards.
+    node: Option<usize>,
+}
+
+impl Step<'_> {
+    /// The wanted values on one batch; `images` gives the input of the network if it has to begin there.
+    pub fn run(&mut self, batch: usize, images: &Tensor) -> Result<Vec<Tensor>> {
+        if self.walk.batches.len() <= batch {
+            self.walk.batches.resize(batch + 1, None);
+        }
+        let stand = self.walk.batches[batch].take();
+        let begin = stand.as_ref().map_or(0, |s| s.node);
+        let part = self.parts.get(&begin).ok_or_else(|| Error::usage("a walk goes on from where it stands"))?;
+        let inputs = stand.as_ref().map_or_else(|| vec![images.clone()], |s| s.values.clone());
+        let mut values = Runner::new(part).run(&inputs)?;
+        self.walk.batches[batch] = match self.node {
+            Some(node) => Some(Stand { node, values: values.split_off(self.wanted) }),
+            None => stand,
+        };
+        Ok(values)
+    }
+}
+
+/// What nodes from `node` on read of what is computed before, inputs included.
+fn live(graph: &Graph, node: usize) -> Vec<ValueId> {
+    let (before, behind) = graph.nodes().split_at(node.min(graph.nodes().len()));
+    let known: std::collections::BTreeSet<ValueId> =
+        before.iter().map(|n| n.output).chain(graph.inputs().iter().copied()).collect();
+    let read = behind.iter().flat_map(|n| n.inputs.iter().flatten()).chain(graph.outputs());
+    let read: std::collections::BTreeSet<ValueId> = read.copied().filter(|id| known.contains(id)).collect();
+    read.into_iter().collect()
+}

@@ -1,0 +1,111 @@
+//! How a run gets to its result must not change it: values kept between layers or computed anew, in one go or after it was killed.
+#![allow(clippy::unwrap_used)]
+
+use mtz::architecture::{self, Task as Shape};
+use mtz::data::{Dataset, Feed, Normalisation, Samples};
+use mtz::error::Result;
+use mtz::graph::Graph;
+use mtz::merge::Recipe;
+use mtz::pipeline::{Plan, Task, zip};
+use mtz::plan::{Joint, Layer};
+use mtz::statistics::{Calibration, Walks, moments};
+use mtz::{assemble, onnx, random};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+struct Noise;
+
+impl Samples for Noise {
+    fn len(&self) -> usize {
+        60
+    }
+    fn shape(&self) -> &[usize] {
+        &[3, 16, 16]
+    }
+    fn is_bytes(&self) -> bool {
+        false
+    }
+    fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {
+        out.iter_mut().zip(0..).for_each(|(x, i)| *x = random::normal(index as u64 + 1, i));
+        Ok(())
+    }
+}
+
+fn network(architecture: &str, seed: u64) -> Graph {
+    let shape = Shape { input: vec![3, 16, 16], outputs: 4, mean: vec![0.4; 3], std: vec![0.6; 3] };
+    architecture::build(architecture, &shape, 0.25, seed).unwrap()
+}
+
+fn feed(graph: &Graph) -> Feed {
+    Feed::new(Dataset { samples: Box::new(Noise), labels: None }, graph, Normalisation::default()).unwrap()
+}
+
+/// The bytes of two networks zipped, or nothing if `stop` says so.
+fn zipped(architecture: &str, plan: &Plan, mut stop: impl FnMut(usize, &str) -> bool) -> Option<Vec<u8>> {
+    let (a, b) = (network(architecture, 1), network(architecture, 2));
+    let feed = feed(&a);
+    let start = Joint::beside(vec![Joint::single("a".into(), a).unwrap(), Joint::single("b".into(), b).unwrap()]);
+    let task = |name: &str| Task { name: name.into(), train: &feed, samples: None, test: None, weight: 1.0 };
+    let listen = |(layer, _, what): (usize, usize, &str)| match stop(layer, what) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let joint = zip(start.unwrap(), &[task("a"), task("b")], plan, listen).ok()?.joint;
+    Some(onnx::to_bytes(&assemble::to_graph(&joint, false).unwrap()).unwrap())
+}
+
+fn plan(folder: Option<&Path>) -> Plan {
+    Plan { retrain: 1, batch_size: 8, checkpoint: folder.map(Path::to_owned), ..Plan::new(Recipe::Best) }
+}
+
+#[test]
+fn a_killed_run_goes_on_to_the_same_bytes() {
+    for architecture in ["lenet-5", "resnet-20", "mobilenet-v2", "densenet-22"] {
+        let whole = zipped(architecture, &plan(None), |_, _| false).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let depth = Layer::all(&network(architecture, 1)).unwrap().len();
+        // Again and again, each time a little later: in the statistics of a layer, and while it is merged.
+        for (step, what) in [(0, "statistics"), (1, "merging"), (depth / 2, "statistics"), (depth - 1, "merging")] {
+            let killed =
+                zipped(architecture, &plan(Some(folder.path())), |layer, doing| (layer, doing) == (step, what));
+            assert!(killed.is_none(), "{architecture} went past layer {step}");
+        }
+        let mut first = None;
+        let resumed = zipped(architecture, &plan(Some(folder.path())), |layer, _| {
+            first.get_or_insert(layer);
+            false
+        });
+        assert_eq!(first, Some(depth - 1), "{architecture} began anew");
+        assert!(resumed.unwrap() == whole, "{architecture}: other bytes");
+        // What is finished is not done again.
+        assert!(zipped(architecture, &plan(Some(folder.path())), |_, _| true).unwrap() == whole);
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(zipped("lenet-5", &plan(Some(folder.path())), |_, _| false).is_some());
+    let other = Plan { seed: 1, ..plan(Some(folder.path())) };
+    assert!(zipped("lenet-5", &other, |_, _| false).is_none());
+    std::fs::write(folder.path().join("state.json"), "{").unwrap();
+    assert!(zipped("lenet-5", &plan(Some(folder.path())), |_, _| false).is_none());
+}
+
+#[test]
+fn values_kept_between_layers_are_what_would_be_computed_anew() {
+    for architecture in ["mobilenet-v2", "resnet-20", "resnet-20-v2", "densenet-22"] {
+        let (merged, original) = (network(architecture, 1), network(architecture, 2));
+        let feed = feed(&merged);
+        let mut walks = Walks::default();
+        for layer in Layer::all(&merged).unwrap() {
+            let from = |room| Calibration { batch_size: 16, room, ..Calibration::new(&feed, (0..60).collect(), 0) };
+            let mut see = |room, walks: &mut Walks| {
+                moments(&merged, Some(&original), &layer, &from(room), walks).unwrap().moments
+            };
+            let (kept, anew) = (see(1 << 30, &mut walks), see(0, &mut Walks::default()));
+            assert_eq!(kept.cross(), anew.cross(), "{architecture} {}", layer.name);
+            assert!((0..kept.size()).all(|i| kept.product(i, 0) == anew.product(i, 0)));
+        }
+    }
+}
