@@ -44,6 +44,9 @@ pub enum Command {
     Prune(Box<Prune>),
     Demo(Demo),
     Reproduce(Reproduce),
+    Report(Report),
+    Completions(Completions),
+    Man(Man),
 }
 
 /// Show inputs, outputs, layers, parameters and multiply-adds of models
@@ -191,6 +194,9 @@ pub struct Zip {
     /// more than the samples they were trained on [default: 2; 0 for networks with batch normalisation and for --recipe paper]
     #[arg(long, value_name = "N")]
     pub shift: Option<usize>,
+    /// Mirror every second image when retraining: right if a mirror image means the same
+    #[arg(long)]
+    pub flip: bool,
     /// Iterations of retraining per hidden layer; 0 for none [default: 200, or fewer so that all layers together have 600]
     #[arg(long, value_name = "N")]
     pub retrain: Option<usize>,
@@ -209,6 +215,9 @@ pub struct Zip {
     /// Also write a report to look at
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+    /// Only say what would come out, and what it would take: parameters, memory, time
+    #[arg(long)]
+    pub dry_run: bool,
     /// Keep the state in this folder after every layer; the same command goes on from there if it was interrupted
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
@@ -345,6 +354,41 @@ pub struct Demo {
     /// The folder to write to
     #[arg(long, short, value_name = "DIR", default_value = "mtz-demo")]
     pub output: PathBuf,
+}
+
+/// Render a run again: the JSON of mtz zip as a page to look at
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx --data data/mnist -o joint.onnx --json > run.json\n  mtz report run.json -o report.html"
+)]
+pub struct Report {
+    /// What mtz zip --json printed
+    #[arg(value_name = "RUN.json")]
+    pub run: PathBuf,
+    /// Where the page goes
+    #[arg(long, short, value_name = "FILE.html")]
+    pub output: PathBuf,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Print a script that completes commands and flags in a shell
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  mtz completions bash > ~/.local/share/bash-completion/completions/mtz")]
+pub struct Completions {
+    /// Which shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// Print the manual page
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  mtz man > mtz.1\n  mtz man zip > mtz-zip.1")]
+pub struct Man {
+    /// The page of one command instead of the overview
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
 }
 
 /// Repeat an experiment on this machine, the paper's figures beside ours

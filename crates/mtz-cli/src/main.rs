@@ -8,7 +8,9 @@ mod demo;
 mod eval;
 mod extract;
 mod inspect;
+mod manual;
 mod prune;
+mod report;
 mod reproduce;
 mod samples;
 mod show;
@@ -49,5 +51,8 @@ fn run(cli: &Cli) -> mtz::error::Result<ExitCode> {
         Command::Prune(args) => prune::run(args, &cli.common),
         Command::Demo(args) => demo::run(args, &cli.common),
         Command::Reproduce(args) => reproduce::run(args, &cli.common),
+        Command::Report(args) => report::run(args, &cli.common),
+        Command::Completions(args) => manual::completions(args),
+        Command::Man(args) => manual::page(args),
     })
 }

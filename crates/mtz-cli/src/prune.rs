@@ -70,7 +70,7 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let mut joint = Joint::single(name.clone(), pruned.graph.clone())?;
     let mut after = right_after.clone();
     if args.retrain > 0 {
-        retrain(&mut joint, &tasks, std::slice::from_ref(&graph), &[1.0], &plan, args.retrain, |i| {
+        retrain(&mut joint, &tasks, std::slice::from_ref(&graph), &[1.0], &plan, args.retrain, |i, _| {
             bar.set_message(format!("retraining {i}/{}", args.retrain));
             ControlFlow::Continue(())
         })?;

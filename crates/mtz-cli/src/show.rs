@@ -133,6 +133,16 @@ pub fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// `12 s`, `3 min`, `2 h 5 min`.
+pub fn duration(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round() as u64;
+    match minutes {
+        0..=1 if seconds < 90.0 => format!("{seconds:.0} s"),
+        0..=59 => format!("{minutes} min"),
+        _ => format!("{} h {} min", minutes / 60, minutes % 60),
+    }
+}
+
 /// A number with thin groups of three digits: 1 234 567.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();

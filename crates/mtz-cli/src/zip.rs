@@ -12,6 +12,8 @@ use mtz::error::{Error, Result};
 use mtz::merge::{Align, Matching, Recipe, Share, Streams};
 use mtz::pipeline::{Aim, Plan, Task, Zipped, zip};
 use mtz::plan::{Joint, Layer};
+use mtz::predict::{Prediction, predict};
+use mtz::train::Augmentation;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -87,6 +89,10 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         }),
         calibration: args.calibration.map_or(usual.calibration, |n| n.get()),
         shift: args.shift.unwrap_or(usual.shift),
+        augmentation: Augmentation {
+            shift: args.shift.map_or(usual.augmentation.shift, |shift| shift.div_ceil(2)),
+            flip: args.flip,
+        },
         retrain: args.retrain.unwrap_or(usual.retrain),
         aim,
         rate: args.lr.unwrap_or(usual.rate),
@@ -96,6 +102,10 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         checkpoint: args.checkpoint.clone(),
         ..usual
     };
+    if args.dry_run {
+        show_prediction(&predict(&start, &tasks, &plan)?, common);
+        return Ok(ExitCode::SUCCESS);
+    }
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::SeqCst));
     let begin = Instant::now();
     let found = budget::find(args, &start, &tasks, &plan, common, || STOP.load(Ordering::SeqCst))?;
@@ -123,6 +133,40 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         missed.join(", ")
     ));
     Ok(ExitCode::from(1))
+}
+
+/// What a dry run says.
+fn show_prediction(prediction: &Prediction, common: &Common) {
+    let Prediction { parameters_before, parameters, shared, memory, seconds, iterations, layers } = prediction;
+    if common.json {
+        let layers: Vec<Value> = layers
+            .iter()
+            .map(|l| {
+                json!({ "name": l.name, "shared": l.shared, "samples": l.samples, "memory_bytes": l.memory, "seconds": l.seconds })
+            })
+            .collect();
+        let value = json!({
+            "version": 1, "dry_run": true, "parameters": { "before": parameters_before, "after": parameters, "shared": shared },
+            "layers": layers, "iterations": iterations, "seconds": seconds, "peak_memory_bytes": memory,
+        });
+        return show::result(&value.to_string());
+    }
+    let mut rows = vec![["layer", "shared", "samples", "MiB", "seconds"].map(str::to_owned).to_vec()];
+    for l in layers {
+        let (samples, memory) = (show::grouped(l.samples as u64), show::grouped(l.memory >> 20));
+        rows.push(vec![l.name.clone(), l.shared.to_string(), samples, memory, format!("{:.1}", l.seconds)]);
+    }
+    show::result(&show::table(&rows));
+    show::result(&format!(
+        "\nparameters {} -> {} ({:.1} %), {} of them shared; {iterations} iterations of retraining\n\
+         about {} of time and {} MiB of memory; nothing was computed",
+        show::grouped(*parameters_before as u64),
+        show::grouped(*parameters as u64),
+        100.0 * *parameters as f64 / (*parameters_before).max(1) as f64,
+        show::grouped(*shared as u64),
+        show::duration(*seconds),
+        show::grouped(memory >> 20),
+    ));
 }
 
 /// How much a task counts.
@@ -235,8 +279,9 @@ pub fn to_json(told: &Told, common: &Common) -> Value {
             json!({
                 "name": l.name, "units": Value::Object(units.collect()), "shared": l.merged.shared,
                 "owners": inspect::owners(&zipped.joint, i), "distance": l.merged.distance,
+                "distances": spread(&l.merged.distances), "typical_distance": l.merged.typical,
                 "error_samples": l.samples, "error_zipped": by_task(&l.error_zipped), "error_after": by_task(&l.error_after),
-                "iterations": l.iterations, "seconds": l.seconds, "ridge": l.merged.ridge,
+                "iterations": l.iterations, "losses": losses(tasks, &l.losses), "seconds": l.seconds, "ridge": l.merged.ridge,
                 "ridge_raised": l.merged.raised,
             })
         })
@@ -246,13 +291,33 @@ pub fn to_json(told: &Told, common: &Common) -> Value {
         .map(|(name, weights, why)| json!({ "name": name, "parameters": weights, "why": why }))
         .collect();
     json!({
-        "version": 1, "tasks": Value::Object(per_task.collect()),
+        "version": 1, "mtz": env!("CARGO_PKG_VERSION"), "tasks": Value::Object(per_task.collect()),
         "parameters": { "before": zipped.parameters_before, "after": after, "shared": shared,
                         "nonzero_before": zipped.nonzero_before, "nonzero_after": zipped.joint.nonzero() },
         "layers": layers, "private": private, "budget": told.budget, "iterations": zipped.iterations, "seconds": told.seconds,
         "peak_memory_bytes": show::peak_memory(), "seed": common.seed, "output": told.output.display().to_string(),
         "command": std::iter::once("mtz".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
     })
+}
+
+/// d of the chosen pairs, cheapest first; of many, some at even steps from the first to the last.
+fn spread(distances: &[f64]) -> Vec<f64> {
+    const MOST: usize = 41;
+    let mut sorted = distances.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    if sorted.len() <= MOST {
+        return sorted;
+    }
+    (0..MOST).map(|i| sorted[i * (sorted.len() - 1) / (MOST - 1)]).collect()
+}
+
+/// How retraining went, task by task.
+fn losses(tasks: &[Task], points: &[(usize, Vec<f64>)]) -> Value {
+    let point = |(step, losses): &(usize, Vec<f64>)| {
+        let by_task = tasks.iter().zip(losses).map(|(task, loss)| (task.name.clone(), json!(loss)));
+        json!({ "iteration": step, "loss": Value::Object(by_task.collect()) })
+    };
+    Value::Array(points.iter().map(point).collect())
 }
 
 /// What cannot be shared, in the first network: name, weights, and why.

@@ -9,6 +9,8 @@ pub struct Series {
     pub name: String,
     /// Where it goes, by x.
     pub points: Vec<Point>,
+    /// A broken line, in the colour of the series behind it: the same thing seen in another way.
+    pub dashed: bool,
 }
 
 /// A point of a curve, with the lowest and highest of the values it stands for.
@@ -40,7 +42,9 @@ pub struct Chart {
 }
 
 const WIDTH: f64 = 640.0;
+/// Without the lines of the legend below the first.
 const HEIGHT: f64 = 380.0;
+const LEGEND_LINE: f64 = 18.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 36.0;
@@ -58,11 +62,13 @@ impl Chart {
         let y = Axis::new(values().chain(marked), self.logarithmic);
         let across = |v: f64| LEFT + x.at(v) * (WIDTH - LEFT - RIGHT);
         let up = |v: f64| HEIGHT - BOTTOM - y.at(v) * (HEIGHT - TOP - BOTTOM);
+        let legend = self.legend();
+        let height = HEIGHT + LEGEND_LINE * legend.last().map_or(0.0, |(_, line)| *line);
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n\
              <style>.mtz-ink{{fill:#222}}.mtz-grid{{stroke:#8886}}.mtz-back{{fill:#fff}}\
              @media (prefers-color-scheme:dark){{.mtz-ink{{fill:#ddd}}.mtz-back{{fill:#181818}}}}</style>\n\
-             <title>{title}</title><rect class=\"mtz-back\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>\n\
+             <title>{title}</title><rect class=\"mtz-back\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
              <text class=\"mtz-ink\" x=\"{LEFT}\" y=\"20\" font-size=\"14\" font-weight=\"600\">{title}</text>\n",
             title = escape(&self.title),
         );
@@ -108,13 +114,13 @@ impl Chart {
                 LEFT + 6.0
             );
         }
-        let mut legend = LEFT;
-        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
+        for ((series, colour), (left, line)) in self.series.iter().zip(self.colours()).zip(legend) {
+            let dashes = if series.dashed { " stroke-dasharray=\"6 4\"" } else { "" };
             let path: Vec<String> =
                 series.points.iter().map(|p| format!("{:.1},{:.1}", across(p.x), up(p.y))).collect();
             let _ = writeln!(
                 svg,
-                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{}\"/>",
+                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes} points=\"{}\"/>",
                 path.join(" ")
             );
             for p in &series.points {
@@ -134,21 +140,42 @@ impl Chart {
                     escape(&text)
                 );
             }
-            let bottom = HEIGHT - 14.0;
+            let bottom = HEIGHT - 14.0 + LEGEND_LINE * line;
             let _ = writeln!(
                 svg,
-                "<line stroke=\"{colour}\" stroke-width=\"3\" x1=\"{legend:.1}\" x2=\"{:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>\
+                "<line stroke=\"{colour}\" stroke-width=\"3\"{dashes} x1=\"{left:.1}\" x2=\"{:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>\
                  <text class=\"mtz-ink\" x=\"{:.1}\" y=\"{bottom:.1}\">{}</text>",
-                legend + 18.0,
+                left + 18.0,
                 bottom - 4.0,
                 bottom - 4.0,
-                legend + 24.0,
+                left + 24.0,
                 escape(&series.name)
             );
-            legend += 44.0 + 6.6 * series.name.chars().count() as f64;
         }
         svg.push_str("</svg>\n");
         svg
+    }
+}
+
+impl Chart {
+    fn colours(&self) -> Vec<&'static str> {
+        let solid = |i: usize| self.series.iter().take(i).filter(|s| !s.dashed).count();
+        (0..self.series.len()).map(|i| COLOURS[solid(i) % COLOURS.len()]).collect()
+    }
+
+    /// Where the name of each series stands: how far to the right, and in which line.
+    fn legend(&self) -> Vec<(f64, f64)> {
+        let (mut left, mut line) = (LEFT, 0.0);
+        let mut places = Vec::new();
+        for series in &self.series {
+            let width = 44.0 + 6.6 * series.name.chars().count() as f64;
+            if left > LEFT && left + width > WIDTH {
+                (left, line) = (LEFT, line + 1.0);
+            }
+            places.push((left, line));
+            left += width;
+        }
+        places
     }
 }
 
@@ -241,7 +268,7 @@ mod tests {
     #[test]
     fn ends_of_the_axes_are_round_and_points_lie_inside() {
         let point = |x: f64, y: f64| Point { x, y, spread: Some((y - 0.1, y + 0.1)) };
-        let series = Series { name: "a < b".into(), points: vec![point(0.0, 1.52), point(300.0, 2.43)] };
+        let series = Series { name: "a < b".into(), points: vec![point(0.0, 1.52), point(300.0, 2.43)], dashed: true };
         let svg = Chart { title: "t".into(), series: vec![series], ..Chart::default() }.to_svg();
         assert!(svg.contains("a &lt; b: 2.43 at 300 (2.33 to 2.53)"), "{svg}");
         assert!(svg.contains(">1.4<") && svg.contains(">2.6<"), "{svg}");
@@ -254,7 +281,7 @@ mod tests {
     #[test]
     fn nothing_and_one_value_are_charts_too() {
         assert!(Chart::default().to_svg().ends_with("</svg>\n"));
-        let one = Series { name: "x".into(), points: vec![Point { x: 3.0, y: 3.0, spread: None }] };
+        let one = Series { name: "x".into(), points: vec![Point { x: 3.0, y: 3.0, spread: None }], dashed: false };
         assert!(!Chart { series: vec![one], ..Chart::default() }.to_svg().contains("NaN"));
     }
 }

@@ -68,6 +68,8 @@ pub mod pipeline;
 
 pub mod budget;
 
+pub mod predict;
+
 pub mod inspect;
 
 pub mod chart;

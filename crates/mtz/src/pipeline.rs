@@ -39,18 +39,36 @@ impl<'a> Task<'a> {
         Self { name: name.to_owned(), train, samples: None, test, weight: 1.0 }
     }
 
-    /// The same with at most so many samples to report errors on, but enough to tell a percent.
+    /// The same with at most so many samples to report errors on; with none, nothing is reported.
     fn to_measure(&self, samples: usize) -> Self {
         let spread = |all: &[usize]| -> Vec<usize> {
-            let step = (all.len() / samples.max(500)).max(1);
+            let step = (all.len() / samples.max(1)).max(1);
             all.iter().copied().step_by(step).collect()
         };
-        Self { test: self.test.as_ref().map(|(feed, all)| (*feed, spread(all))), ..self.clone() }
+        let test = self.test.as_ref().filter(|_| samples > 0);
+        Self { test: test.map(|(feed, all)| (*feed, spread(all))), ..self.clone() }
     }
 }
 
 /// Multiply-adds that measuring the errors after a layer may take; a large network is measured on fewer samples until the last layer is merged.
 const MEASURING: usize = 30_000_000_000;
+
+/// At least so many are measured, to tell a percent;
+const TELLING: usize = 500;
+/// but networks so large that this would take so many times longer than meant are not measured until the last layer.
+const TOO_LONG: usize = 25;
+
+/// Samples of each task that errors are measured on after every layer but the last.
+pub(crate) fn few_to_measure(joint: &Joint, tasks: &[Task]) -> Vec<usize> {
+    let samples = |m: &Member| MEASURING / m.multiply_adds().max(1);
+    joint
+        .members
+        .iter()
+        .map(samples)
+        .take(tasks.len())
+        .map(|n| if TOO_LONG * n < TELLING { 0 } else { n.max(TELLING) })
+        .collect()
+}
 
 /// Networks with at most so many layers are not deep.
 const SHALLOW: usize = 4;
@@ -89,9 +107,11 @@ pub struct Plan {
     pub ridge: f64,
     /// Samples per task for statistics.
     pub calibration: usize,
-    /// Statistics see every image shifted by up to so many pixels, retraining by half as many. Networks know their training
-    /// samples by heart; agreeing on what lies beside them too is what carries over to new samples.
+    /// Statistics see every image shifted by up to so many pixels. Networks know their training samples by heart; agreeing on what lies beside
+    /// them too is what carries over to new samples.
     pub shift: usize,
+    /// What retraining does to images, for the same reason.
+    pub augmentation: Augmentation,
     /// Iterations of retraining after each hidden layer.
     pub retrain: usize,
     /// What retraining aims at.
@@ -122,6 +142,7 @@ impl Plan {
             ridge: if best { 1e-2 } else { 1e-4 },
             calibration: 20_000,
             shift: if best { 2 } else { 0 },
+            augmentation: Augmentation { shift: if best { 1 } else { 0 }, flip: false },
             retrain: 200,
             aim: Aim::Distill,
             rate: 2e-3,
@@ -171,8 +192,35 @@ pub struct LayerReport {
     pub error_after: Vec<Option<f64>>,
     /// Iterations of retraining.
     pub iterations: usize,
+    /// How retraining went: iterations done, and each task's mean loss over the last ones.
+    pub losses: Vec<(usize, Vec<f64>)>,
     /// Time it took.
     pub seconds: f64,
+}
+
+/// Losses of a long run as a short curve.
+struct Losses {
+    /// Iterations that become one point.
+    every: usize,
+    sums: Vec<f64>,
+    points: Vec<(usize, Vec<f64>)>,
+}
+
+impl Losses {
+    const POINTS: usize = 50;
+
+    fn over(iterations: usize) -> Self {
+        Self { every: iterations.div_ceil(Self::POINTS).max(1), sums: Vec::new(), points: Vec::new() }
+    }
+
+    fn add(&mut self, step: usize, losses: &[f64]) {
+        self.sums.resize(losses.len(), 0.0);
+        self.sums.iter_mut().zip(losses).for_each(|(sum, loss)| *sum += loss);
+        if step.is_multiple_of(self.every) {
+            let sums = std::mem::take(&mut self.sums);
+            self.points.push((step, sums.into_iter().map(|sum| sum / self.every as f64).collect()));
+        }
+    }
 }
 
 impl LayerReport {
@@ -180,7 +228,7 @@ impl LayerReport {
         let m = &self.merged;
         json!({
             "name": self.name, "units": self.units, "samples": self.samples, "error_zipped": self.error_zipped,
-            "error_after": self.error_after, "iterations": self.iterations, "seconds": self.seconds, "shared": m.shared,
+            "error_after": self.error_after, "iterations": self.iterations, "losses": self.losses, "seconds": self.seconds, "shared": m.shared,
             "distance": m.distance, "distances": m.distances, "typical": m.typical, "ridge": m.ridge, "raised": m.raised,
         })
     }
@@ -203,6 +251,11 @@ impl LayerReport {
             error_zipped: optional_numbers(&json["error_zipped"]),
             error_after: optional_numbers(&json["error_after"]),
             iterations: count(&json["iterations"])?,
+            losses: json["losses"]
+                .as_array()?
+                .iter()
+                .map(|p| Some((count(&p[0])?, optional_numbers(&p[1]).into_iter().collect::<Option<_>>()?)))
+                .collect::<Option<_>>()?,
             seconds: number("seconds")?,
         })
     }
@@ -250,8 +303,7 @@ pub fn zip(
     let total: f64 = tasks.iter().map(|t| t.weight).sum();
     let weights: Vec<f64> = tasks.iter().map(|t| t.weight / total).collect();
     let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
-    let fewer: Vec<Task> =
-        tasks.iter().zip(&joint.members).map(|(t, m)| t.to_measure(MEASURING / m.multiply_adds().max(1))).collect();
+    let fewer: Vec<Task> = tasks.iter().zip(few_to_measure(&joint, tasks)).map(|(t, few)| t.to_measure(few)).collect();
     let key = || fingerprint(&originals, tasks, &samples, plan);
     let checkpoint = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key())).transpose()?;
     let saved = checkpoint.as_ref().map(Checkpoint::load).transpose()?.flatten();
@@ -279,7 +331,7 @@ pub fn zip(
         let collected = layer_moments(&joint, &originals, tasks, &samples, layer, plan, &mut walks)?;
         stop(listen((layer, depth, "merging")))?;
         let name = joint.members[0].layers[layer].name.clone();
-        let share = plan.share_of.iter().find(|(n, _)| *n == name).map_or(plan.share, |(_, share)| *share);
+        let share = share_of(&joint, plan, layer);
         let (matching, ridge, recipe, streams) = (plan.matching, plan.ridge, plan.recipe, plan.streams);
         // Few samples say little: then the old weights count for more.
         let few = collected
@@ -302,8 +354,10 @@ pub fn zip(
             Recipe::Best if head => plan.retrain * (depth - 1),
             Recipe::Best => 0,
         };
+        let mut losses = Losses::over(wanted);
         if wanted > 0 {
-            done = retrain(&mut joint, tasks, &originals, &weights, plan, wanted, |i| {
+            done = retrain(&mut joint, tasks, &originals, &weights, plan, wanted, |i, now| {
+                losses.add(i, now);
                 listen((layer, depth, &format!("retraining {i}/{wanted}")))
             })?;
             walks.iter_mut().for_each(|w| w.merged.restart());
@@ -318,6 +372,7 @@ pub fn zip(
             error_zipped,
             error_after,
             iterations: done,
+            losses: losses.points,
             seconds: begin.elapsed().as_secs_f64(),
         });
         if let Some(checkpoint) = &checkpoint {
@@ -328,6 +383,12 @@ pub fn zip(
     Ok(Zipped { joint, error_before, layers, parameters_before, nonzero_before, iterations })
 }
 
+/// How many units of a layer to share.
+pub(crate) fn share_of(joint: &Joint, plan: &Plan, layer: usize) -> Share {
+    let name = &joint.members[0].layers[layer].name;
+    plan.share_of.iter().find(|(n, _)| n == name).map_or(plan.share, |(_, share)| *share)
+}
+
 /// Which inputs count as the same.
 pub fn aligned(joint: &Joint, plan: &Plan) -> Align {
     let residual = joint.members.iter().flat_map(|m| &m.layers).any(|l| l.stream.is_some());
@@ -336,7 +397,7 @@ pub fn aligned(joint: &Joint, plan: &Plan) -> Align {
 
 /// How often a layer is solved again for one-sided targets. Errors add up over layers: in deep networks that takes a fifth off the loss, in
 /// shallow ones it is not worth the time.
-fn rounds(joint: &Joint, plan: &Plan) -> usize {
+pub(crate) fn rounds(joint: &Joint, plan: &Plan) -> usize {
     if plan.recipe == Recipe::Best && joint.depth() > SHALLOW { 3 } else { 0 }
 }
 
@@ -376,7 +437,7 @@ fn layer_moments(
 
 /// As many of the samples as the statistics of a layer need: all of them for small networks, fewer where one pass takes long and a sample shows the
 /// layer many positions.
-fn enough<'s>(member: &Member, layer: usize, samples: &'s [usize]) -> &'s [usize] {
+pub(crate) fn enough<'s>(member: &Member, layer: usize, samples: &'s [usize]) -> &'s [usize] {
     /// Multiply-adds of a pass that no layer is denied.
     const PASS: usize = 100_000_000_000;
     const LEAST: usize = 500;
@@ -385,7 +446,7 @@ fn enough<'s>(member: &Member, layer: usize, samples: &'s [usize]) -> &'s [usize
     &samples[..count.next_multiple_of(BATCH).min(samples.len())]
 }
 
-/// Trains all tasks at once, shared weights tied.
+/// Trains all tasks at once, shared weights tied. `listen` hears of every step and each task's loss.
 pub fn retrain(
     joint: &mut Joint,
     tasks: &[Task],
@@ -393,7 +454,7 @@ pub fn retrain(
     weights: &[f64],
     plan: &Plan,
     iterations: usize,
-    mut listen: impl FnMut(usize) -> ControlFlow<()>,
+    mut listen: impl FnMut(usize, &[f64]) -> ControlFlow<()>,
 ) -> Result<usize> {
     let (mut parameters, bindings) = joint.bind()?;
     let count = tasks.len() as f64;
@@ -421,10 +482,10 @@ pub fn retrain(
         schedule: Schedule::OneCycle,
         optimizer: OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true },
         weight_decay: 0.0,
-        augmentation: Augmentation { shift: plan.shift.div_ceil(2), flip: false },
+        augmentation: plan.augmentation,
         seed: random::bits(plan.seed, 4242),
     };
-    let done = learn(&mut parameters, &learners, iterations, &rule, |step, _, _| Ok(listen(step)))?;
+    let done = learn(&mut parameters, &learners, iterations, &rule, |step, losses, _| Ok(listen(step, losses)))?;
     drop(learners);
     for (member, bindings) in joint.members.iter_mut().zip(&bindings) {
         member.graph = bindings.apply(&member.graph, &parameters)?;

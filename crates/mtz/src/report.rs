@@ -1,6 +1,7 @@
 //! A zip to look at: one HTML page made from the JSON of a run, with nothing to load from elsewhere.
 //!
-//! Layer and task names are arbitrary strings from files; all text goes through [`escape`].
+//! Layer and task names are arbitrary strings from files; all text goes through [`escape`]. Every chart has its numbers in a table below it. There is no
+//! script: the page opens anywhere, and hovering shows what `title` elements say.
 
 use crate::chart::{Chart, Point, Series, escape};
 use crate::error::{Error, Result};
@@ -8,127 +9,369 @@ use serde_json::Value;
 use std::fmt::Write;
 
 const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#222;--faint:#777;--back:#fff;--line:#8884;--own:#bbb;--shared:#009e73}\
-@media(prefers-color-scheme:dark){:root{--ink:#ddd;--faint:#999;--back:#181818;--own:#666}}\
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:56rem;margin:0 auto;padding:1rem}\
-table{border-collapse:collapse;display:block;overflow-x:auto}th,td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid var(--line)}\
-th:first-child,td:first-child{text-align:left}svg{max-width:100%;height:auto}.bar{display:flex;height:1.3rem;margin:.1rem 0;overflow:hidden;border-radius:3px}\
-.bar span{overflow:hidden;white-space:nowrap;font-size:.75rem;padding:0 .3rem;border-right:1px solid var(--back);background:var(--own);color:#000}\
-.bar span.shared{background:var(--shared);color:#fff}.faint{color:var(--faint)}";
+:root{color-scheme:light dark;--ink:#222;--faint:#666;--back:#fff;--line:#8884;--own:#c4c4c4;--two:#009e73;--more:#0072b2;--warn:#b04a00}\
+@media(prefers-color-scheme:dark){:root{--ink:#ddd;--faint:#999;--back:#181818;--own:#777;--warn:#f0a060}}\
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:60rem;margin:0 auto;padding:1rem}\
+h1{font-size:1.5rem;overflow-wrap:anywhere}h2{font-size:1.15rem;margin-top:2rem}\
+.wide{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}\
+th:first-child,td:first-child{text-align:left}svg{max-width:100%;height:auto}td svg{vertical-align:middle;max-width:none}\
+.units{display:grid;grid-template-columns:minmax(4rem,max-content) 1fr;gap:.15rem .6rem;align-items:center}\
+.units>div:nth-child(odd){overflow:hidden;text-overflow:ellipsis;white-space:nowrap;max-width:14rem;font-size:.85rem}\
+.bar{display:flex;height:1.3rem;overflow:hidden;border-radius:3px}\
+.bar span{overflow:hidden;white-space:nowrap;font-size:.75rem;line-height:1.3rem;padding:0 .3rem;border-right:1px solid var(--back);background:var(--own);color:#000;min-width:0}\
+.bar .two{background:var(--two);color:#fff}.bar .more{background:var(--more);color:#fff}.faint{color:var(--faint)}.warn{color:var(--warn)}\
+.key{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin:0 .3rem 0 .8rem}details{margin:.4rem 0}pre{white-space:pre-wrap;overflow-wrap:anywhere}";
 
 /// Renders what `mtz zip --json` printed.
 pub fn html(run: &Value) -> Result<String> {
     let wrong = || Error::data("this is not the JSON of a zip").hint("mtz zip --json > run.json makes one");
     let tasks = run["tasks"].as_object().ok_or_else(wrong)?;
     let layers = run["layers"].as_array().ok_or_else(wrong)?;
-    let names: Vec<&String> = tasks.keys().collect();
+    let names: Vec<&str> = tasks.keys().map(String::as_str).collect();
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <title>mtz: {title}</title><style>{STYLE}</style></head><body>\n<h1>{title} in one</h1>\n",
-        title = escape(&names.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(", ")),
+        title = escape(&names.join(", ")),
     );
-    headline(&mut page, run, tasks);
-    page.push_str("<h2>Who owns which units</h2>\n");
-    for layer in layers {
-        bar(&mut page, layer);
-    }
-    page.push_str("<p class=\"faint\">green: shared, grey: one task's own</p>\n<h2>Error after each layer</h2>\n");
-    page.push_str(&error_chart(&names, run, layers).to_svg());
-    table(&mut page, &names, layers);
-    let command = run["command"].as_str().map(|c| format!("<pre>{}</pre>", escape(c))).unwrap_or_default();
-    let _ = write!(
-        page,
-        "<h2>This run</h2>\n{command}<p>{} iterations of retraining, {:.1} s, seed {}, mtz {}</p>\n</body></html>\n",
-        run["iterations"],
-        run["seconds"].as_f64().unwrap_or(0.0),
-        run["seed"],
-        env!("CARGO_PKG_VERSION")
-    );
+    headline(&mut page, run, &names);
+    warnings(&mut page, run, layers);
+    units(&mut page, layers);
+    error_section(&mut page, &names, run, layers);
+    distance_section(&mut page, layers);
+    retraining_section(&mut page, &names, layers);
+    budget_section(&mut page, &names, &run["budget"]);
+    this_run(&mut page, run);
     Ok(page)
 }
 
-fn headline(page: &mut String, run: &Value, tasks: &serde_json::Map<String, Value>) {
-    page.push_str("<table><tr><th>task</th><th>error before %</th><th>after the merge %</th><th>at the end %</th><th>samples</th></tr>\n");
-    for (name, task) in tasks {
-        let _ = writeln!(
-            page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(name),
-            percent(&task["error_before"]),
-            percent(&task["error_zipped"]),
-            percent(&task["error_after"]),
-            task["samples"].as_u64().unwrap_or(0)
-        );
+fn headline(page: &mut String, run: &Value, names: &[&str]) {
+    let mut rows = vec![texts(["task", "error before %", "after the merge %", "at the end %", "change", "samples"])];
+    for name in names {
+        let task = &run["tasks"][*name];
+        let error = |key: &str| task[key].as_f64();
+        let change = error("error_after").zip(error("error_before")).map(|(a, b)| a - b);
+        rows.push(vec![
+            (*name).to_owned(),
+            fixed(error("error_before"), 2),
+            fixed(error("error_zipped"), 2),
+            fixed(error("error_after"), 2),
+            change.map_or("-".into(), |c| format!("{c:+.2}")),
+            format!("{} ({})", task["samples"].as_u64().unwrap_or(0), task["part"].as_str().unwrap_or("test")),
+        ]);
     }
-    let parameters = &run["parameters"];
-    let (before, after) = (parameters["before"].as_u64().unwrap_or(0), parameters["after"].as_u64().unwrap_or(0));
-    let _ = writeln!(
+    table(page, &rows);
+    let count = |key: &str| run["parameters"][key].as_u64().unwrap_or(0);
+    let (before, after) = (count("before"), count("after"));
+    let _ = write!(
         page,
-        "</table>\n<p>Parameters: {before} → {after} ({:.1} %), {} of them shared.</p>",
+        "<p>Parameters: {} → {} (<b>{:.1} %</b>), {} of them shared",
+        grouped(before),
+        grouped(after),
         100.0 * after as f64 / before.max(1) as f64,
-        parameters["shared"].as_u64().unwrap_or(0)
+        grouped(count("shared"))
+    );
+    let (sparse_before, sparse) = (count("nonzero_before"), count("nonzero_after"));
+    if sparse > 0 && sparse < after {
+        let _ = write!(page, "; without missing connections {} → {}", grouped(sparse_before), grouped(sparse));
+    }
+    page.push_str(".</p>\n");
+}
+
+/// What deserves a second look.
+fn warnings(page: &mut String, run: &Value, layers: &[Value]) {
+    let mut told: Vec<String> = Vec::new();
+    for layer in layers.iter().filter(|l| l["ridge_raised"].as_bool() == Some(true)) {
+        told.push(format!(
+            "{}: the inputs of this layer depend on each other; a ridge of {:.0e} was needed. More --calibration samples may help.",
+            text(&layer["name"]),
+            layer["ridge"].as_f64().unwrap_or(0.0)
+        ));
+    }
+    for part in run["private"].as_array().into_iter().flatten() {
+        let weights = grouped(part["parameters"].as_u64().unwrap_or(0));
+        told.push(format!("{} stays private ({weights} parameters): {}", text(&part["name"]), text(&part["why"])));
+    }
+    for missed in run["budget"]["missed"].as_array().into_iter().flatten() {
+        told.push(format!("The budget is not met: {}.", text(missed)));
+    }
+    if told.is_empty() {
+        return;
+    }
+    const SHOWN: usize = 6;
+    page.push_str("<ul class=\"warn\">\n");
+    told.iter().take(SHOWN).for_each(|line| {
+        let _ = writeln!(page, "<li>{}</li>", escape(line));
+    });
+    page.push_str("</ul>\n");
+    if told.len() > SHOWN {
+        let _ = writeln!(page, "<details><summary>{} more</summary><ul class=\"warn\">", told.len() - SHOWN);
+        told.iter().skip(SHOWN).for_each(|line| {
+            let _ = writeln!(page, "<li>{}</li>", escape(line));
+        });
+        page.push_str("</ul></details>\n");
+    }
+}
+
+/// Who owns which units, as parts of a bar for each layer.
+fn units(page: &mut String, layers: &[Value]) {
+    page.push_str("<h2>Who owns which units</h2>\n<div class=\"units\">\n");
+    for layer in layers {
+        let name = escape(text(&layer["name"]));
+        let _ = writeln!(page, "<div title=\"{name}\">{name}</div><div class=\"bar\">");
+        for part in layer["owners"].as_array().into_iter().flatten() {
+            let tasks: Vec<&str> = part["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let (count, label) = (part["units"].as_u64().unwrap_or(0), escape(&tasks.join(" + ")));
+            let class = match tasks.len() {
+                0 | 1 => "",
+                2 => " class=\"two\"",
+                _ => " class=\"more\"",
+            };
+            let _ = write!(
+                page,
+                "<span{class} style=\"flex:{count} 1 0\" title=\"{label}: {count} units\">{count} {label}</span>"
+            );
+        }
+        page.push_str("</div>\n");
+    }
+    page.push_str(
+        "</div>\n<p class=\"faint\"><span class=\"key\" style=\"background:var(--own)\"></span>one task's own\
+         <span class=\"key\" style=\"background:var(--two)\"></span>shared by two\
+         <span class=\"key\" style=\"background:var(--more)\"></span>by more</p>\n",
     );
 }
 
-/// Private and shared units of a layer as parts of a bar.
-fn bar(page: &mut String, layer: &Value) {
-    let _ = writeln!(page, "<div>{}</div><div class=\"bar\">", escape(layer["name"].as_str().unwrap_or("")));
-    for part in layer["owners"].as_array().into_iter().flatten() {
-        let tasks: Vec<&str> = part["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let (count, label) = (part["units"].as_u64().unwrap_or(0), escape(&tasks.join(" + ")));
-        let class = if tasks.len() > 1 { " class=\"shared\"" } else { "" };
-        let _ =
-            write!(page, "<span{class} style=\"flex:{count}\" title=\"{label}: {count} units\">{count} {label}</span>");
+/// Errors while layers are merged, with retraining beside where there was any.
+fn error_section(page: &mut String, names: &[&str], run: &Value, layers: &[Value]) {
+    let curve = |name: &str, key: &str| -> Vec<Point> {
+        let before = run["tasks"][name]["error_before"].as_f64();
+        let errors = std::iter::once(before).chain(layers.iter().map(|l| l[key][name].as_f64()));
+        let points = errors.enumerate().filter_map(|(x, y)| y.map(|y| (x, y)));
+        points.map(|(x, y)| Point { x: x as f64, y, spread: None }).collect()
+    };
+    let retrained = layers.iter().any(|l| l["iterations"].as_u64().unwrap_or(0) > 0);
+    let mut series = Vec::new();
+    for name in names {
+        series.push(Series { name: format!("{name} merged"), points: curve(name, "error_zipped"), dashed: retrained });
+        if retrained {
+            series.push(Series {
+                name: format!("{name} retrained"),
+                points: curve(name, "error_after"),
+                dashed: false,
+            });
+        }
     }
-    page.push_str("</div>\n");
-}
-
-fn error_chart(names: &[&String], run: &Value, layers: &[Value]) -> Chart {
-    let series = names.iter().map(|name| {
-        let before = run["tasks"][name.as_str()]["error_before"].as_f64();
-        let after = layers.iter().map(|l| l["error_after"][name.as_str()].as_f64());
-        let points = std::iter::once(before).chain(after).enumerate();
-        let points = points.filter_map(|(x, y)| y.map(|y| Point { x: x as f64, y, spread: None })).collect();
-        Series { name: (*name).clone(), points }
-    });
-    Chart {
+    if series.iter().all(|s| s.points.is_empty()) {
+        return;
+    }
+    let mut rows = vec![texts(["layer", "units", "shared", "iterations", "seconds", "samples"])];
+    if let Some(head) = rows.first_mut() {
+        head.extend(names.iter().flat_map(|n| [format!("{n} merged %"), format!("{n} after %")]));
+    }
+    for layer in layers {
+        let units: Vec<String> = names.iter().map(|n| layer["units"][*n].as_u64().unwrap_or(0).to_string()).collect();
+        let count = |key: &str| layer[key].as_u64().unwrap_or(0).to_string();
+        let mut row = vec![text(&layer["name"]).to_owned(), units.join("+"), count("shared"), count("iterations")];
+        row.extend([fixed(layer["seconds"].as_f64(), 1), count("error_samples")]);
+        let of = |key: &str, name: &str| fixed(layer[key][name].as_f64(), 2);
+        row.extend(names.iter().flat_map(|n| [of("error_zipped", n), of("error_after", n)]));
+        rows.push(row);
+    }
+    let chart = Chart {
         title: "Error of each task".into(),
         x_label: "layers merged".into(),
         y_label: "error, %".into(),
+        series,
+        ..Chart::default()
+    };
+    section(page, "Error after each layer", &chart, &rows, "");
+}
+
+/// What the shared pairs of each layer cost, relative to two units taken at random.
+fn distance_section(page: &mut String, layers: &[Value]) {
+    let mut points = Vec::new();
+    let mut rows: Vec<Vec<String>> =
+        vec![texts(["layer", "pairs", "lowest d", "median", "highest (the cut)", "any pair", "Σ d"])];
+    let mut drawn = String::new();
+    for (i, layer) in layers.iter().enumerate() {
+        let d: Vec<f64> = layer["distances"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+        let typical = layer["typical_distance"].as_f64().unwrap_or(0.0);
+        let (Some(&low), Some(&middle), Some(&high)) = (d.first(), d.get(d.len() / 2), d.last()) else { continue };
+        let all = typical.max(f64::MIN_POSITIVE);
+        points.push(Point { x: i as f64 + 1.0, y: middle / all, spread: Some((low / all, high / all)) });
+        let name = text(&layer["name"]);
+        let row = [low, middle, high, typical, layer["distance"].as_f64().unwrap_or(0.0)];
+        let pairs = layer["shared"].as_u64().unwrap_or(0).to_string();
+        rows.push([name.to_owned(), pairs].into_iter().chain(row.map(|x| format!("{x:.3e}"))).collect());
+        let _ = write!(drawn, "<tr><td>{}</td><td>{}</td></tr>", escape(name), sparkline(&d, typical));
+    }
+    if points.is_empty() {
+        return;
+    }
+    let series =
+        vec![Series { name: "median, from the cheapest shared pair to the cut".into(), points, dashed: false }];
+    let chart = Chart {
+        title: "Cost d of the shared pairs, relative to any pair".into(),
+        x_label: "layer".into(),
+        y_label: "d / mean d".into(),
+        mark: Some((1.0, "two units taken at random".into())),
+        series,
+        ..Chart::default()
+    };
+    let more = format!(
+        "<details><summary>d of every layer's pairs, cheapest first</summary><div class=\"wide\"><table>{drawn}</table></div>\
+         <p class=\"faint\">the dashed line is the mean over all possible pairs</p></details>\n"
+    );
+    section(page, "What sharing costs in each layer", &chart, &rows, &more);
+}
+
+/// d of the pairs of one layer, cheapest first, as a small picture.
+fn sparkline(d: &[f64], typical: f64) -> String {
+    let top = d.iter().copied().fold(typical, f64::max).max(f64::MIN_POSITIVE);
+    let (width, height) = (240.0, 28.0);
+    let across = |i: usize| width * i as f64 / d.len().saturating_sub(1).max(1) as f64;
+    let up = |x: f64| height - (height - 2.0) * x / top - 1.0;
+    let path: Vec<String> = d.iter().enumerate().map(|(i, x)| format!("{:.0},{:.1}", across(i), up(*x))).collect();
+    let (low, high) = (d.first().copied().unwrap_or(0.0), d.last().copied().unwrap_or(0.0));
+    format!(
+        "<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\"><title>from {low:.2e} to {high:.2e}, any pair {typical:.2e}</title>\
+         <line x1=\"0\" x2=\"{width}\" y1=\"{0:.1}\" y2=\"{0:.1}\" stroke=\"#888\" stroke-dasharray=\"3 3\"/>\
+         <polyline fill=\"none\" stroke=\"#0072b2\" stroke-width=\"1.5\" points=\"{1}\"/></svg>",
+        up(typical),
+        path.join(" ")
+    )
+}
+
+/// Loss while retraining.
+fn retraining_section(page: &mut String, names: &[&str], layers: &[Value]) {
+    let mut rows =
+        vec![std::iter::once("iteration").chain(names.iter().copied()).map(str::to_owned).collect::<Vec<_>>()];
+    let mut curves: Vec<Vec<Point>> = vec![Vec::new(); names.len()];
+    let mut before = 0.0;
+    for layer in layers {
+        for point in layer["losses"].as_array().into_iter().flatten() {
+            let x = before + point["iteration"].as_f64().unwrap_or(0.0);
+            let losses: Vec<Option<f64>> = names.iter().map(|n| point["loss"][*n].as_f64()).collect();
+            for (curve, loss) in curves.iter_mut().zip(&losses) {
+                curve.extend(loss.map(|y| Point { x, y, spread: None }));
+            }
+            rows.push([format!("{x:.0}")].into_iter().chain(losses.iter().map(|l| fixed(*l, 4))).collect());
+        }
+        before += layer["iterations"].as_f64().unwrap_or(0.0);
+    }
+    if curves.iter().all(Vec::is_empty) {
+        return;
+    }
+    let series = names.iter().zip(curves).map(|(n, points)| Series { name: (*n).to_owned(), points, dashed: false });
+    let chart = Chart {
+        title: "Loss while retraining".into(),
+        x_label: "iterations".into(),
+        y_label: "loss".into(),
         series: series.collect(),
         ..Chart::default()
-    }
+    };
+    section(page, "Retraining", &chart, &rows, "");
 }
 
-fn table(page: &mut String, names: &[&String], layers: &[Value]) {
-    page.push_str("<table><tr><th>layer</th><th>shared</th><th>Σ d</th><th>ridge</th>");
+/// Size against points lost.
+fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
+    let Some(all) = budget["points"].as_array() else { return };
+    let mut points: Vec<&Value> = all.iter().collect();
+    points.sort_by(|a, b| a["size"].as_f64().unwrap_or(0.0).total_cmp(&b["size"].as_f64().unwrap_or(0.0)));
+    let retrained = |p: &Value| p["iterations"].as_u64().unwrap_or(0) > 0;
+    let any = points.iter().any(|p| retrained(p));
+    let mut series = Vec::new();
     for name in names {
-        let _ = write!(page, "<th>{0} merged %</th><th>{0} after %</th>", escape(name));
-    }
-    page.push_str("<th>iterations</th><th>seconds</th></tr>\n");
-    for layer in layers {
-        let raised = if layer["ridge_raised"].as_bool() == Some(true) { " (raised)" } else { "" };
-        let _ = write!(
-            page,
-            "<tr><td>{}</td><td>{}</td><td>{:.4}</td><td>{:.0e}{raised}</td>",
-            escape(layer["name"].as_str().unwrap_or("")),
-            layer["shared"].as_u64().unwrap_or(0),
-            layer["distance"].as_f64().unwrap_or(0.0),
-            layer["ridge"].as_f64().unwrap_or(0.0)
-        );
-        for name in names {
-            let of = |key: &str| percent(&layer[key][name.as_str()]);
-            let _ = write!(page, "<td>{}</td><td>{}</td>", of("error_zipped"), of("error_after"));
+        for after in [false, true] {
+            let own = points.iter().filter(|p| retrained(p) == after);
+            let of = |p: &&&Value| {
+                let y = p["error_increase"][*name].as_f64()?;
+                Some(Point { x: 100.0 * p["size"].as_f64()?, y, spread: None })
+            };
+            let points: Vec<Point> = own.filter_map(|p| of(&p)).collect();
+            let name = if after { format!("{name} retrained") } else { format!("{name} merged") };
+            series.extend((!points.is_empty()).then_some(Series { name, points, dashed: any && !after }));
         }
-        let (iterations, seconds) =
-            (layer["iterations"].as_u64().unwrap_or(0), layer["seconds"].as_f64().unwrap_or(0.0));
-        let _ = writeln!(page, "<td>{iterations}</td><td>{seconds:.1}</td></tr>");
     }
-    page.push_str("</table>\n");
+    let mut rows = vec![texts(["size %", "sharing", "iterations", "chosen"])];
+    if let Some(head) = rows.first_mut() {
+        head.extend(names.iter().map(|n| format!("{n} lost")));
+    }
+    for p in &points {
+        let mut row = vec![
+            fixed(p["size"].as_f64().map(|s| 100.0 * s), 1),
+            fixed(p["sharing"].as_f64(), 3),
+            p["iterations"].as_u64().unwrap_or(0).to_string(),
+            if p["chosen"].as_bool() == Some(true) { "yes".into() } else { String::new() },
+        ];
+        row.extend(names.iter().map(|n| fixed(p["error_increase"][*n].as_f64(), 2)));
+        rows.push(row);
+    }
+    let chart = Chart {
+        title: "Points lost against size, on held-out samples".into(),
+        x_label: "size, % of the separate networks".into(),
+        y_label: "points lost".into(),
+        mark: budget["max_error_increase"].as_f64().map(|limit| (limit, "allowed".into())),
+        series,
+        ..Chart::default()
+    };
+    section(page, "The budget", &chart, &rows, "");
 }
 
-fn percent(value: &Value) -> String {
-    value.as_f64().map_or_else(|| "-".to_owned(), |x| format!("{x:.2}"))
+fn this_run(page: &mut String, run: &Value) {
+    let command = run["command"].as_str().map(|c| format!("<pre>{}</pre>\n", escape(c))).unwrap_or_default();
+    let memory = run["peak_memory_bytes"].as_f64().map(|b| format!(", {:.0} MiB of memory", b / 1048576.0));
+    let _ = write!(
+        page,
+        "<h2>This run</h2>\n{command}<p>{} iterations of retraining, {} s{}, seed {}, mtz {}</p>\n</body></html>\n",
+        run["iterations"].as_u64().unwrap_or(0),
+        fixed(run["seconds"].as_f64(), 1),
+        memory.unwrap_or_default(),
+        run["seed"].as_u64().unwrap_or(0),
+        escape(run["mtz"].as_str().unwrap_or(env!("CARGO_PKG_VERSION"))),
+    );
+}
+
+/// A chart with its numbers below it.
+fn section(page: &mut String, title: &str, chart: &Chart, rows: &[Vec<String>], more: &str) {
+    let _ = writeln!(page, "<h2>{}</h2>\n{}", escape(title), chart.to_svg());
+    page.push_str("<details><summary>as a table</summary>\n");
+    table(page, rows);
+    let _ = writeln!(page, "</details>\n{more}");
+}
+
+fn table(page: &mut String, rows: &[Vec<String>]) {
+    page.push_str("<div class=\"wide\"><table>\n");
+    for (i, row) in rows.iter().enumerate() {
+        let cell = if i == 0 { "th" } else { "td" };
+        let cells: String = row.iter().map(|text| format!("<{cell}>{}</{cell}>", escape(text))).collect();
+        let _ = writeln!(page, "<tr>{cells}</tr>");
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn texts<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("")
+}
+
+fn fixed(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |x| format!("{x:.digits$}"))
+}
+
+/// 1 234 567
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -140,12 +383,47 @@ mod tests {
     fn names_from_files_cannot_break_the_page() {
         let evil = "</title><script>alert(1)</script>\"'";
         let mut tasks = serde_json::Map::new();
-        tasks.insert(evil.to_owned(), json!({ "error_before": 1.5, "error_after": 1.6, "samples": 10 }));
-        let layer = json!({ "name": evil, "shared": 3, "owners": [{ "tasks": [evil, "b"], "units": 3 }],
-                            "error_after": { evil: 1.6 } });
-        let page = html(&json!({ "tasks": tasks, "layers": [layer], "command": evil })).unwrap();
+        tasks.insert(evil.to_owned(), json!({ "error_before": 1.5, "error_after": 1.6, "samples": 10, "part": evil }));
+        let layer = json!({
+            "name": evil, "shared": 3, "owners": [{ "tasks": [evil, "b"], "units": 3 }], "error_zipped": { evil: 1.7 },
+            "error_after": { evil: 1.6 }, "iterations": 2, "ridge_raised": true, "distances": [0.1, 0.2],
+            "typical_distance": 1.0, "losses": [{ "iteration": 2, "loss": { evil: 0.5 } }],
+        });
+        let budget = json!({ "missed": [evil], "points": [{ "size": 0.5, "error_increase": { evil: 0.1 } }] });
+        let private = json!([{ "name": evil, "why": evil }]);
+        let run = json!({ "tasks": tasks, "layers": [layer], "command": evil, "mtz": evil, "budget": budget,
+                          "private": private });
+        let page = html(&run).unwrap();
         assert!(!page.contains("<script"), "{page}");
-        assert!(page.contains("1.60") && page.contains("flex:3"));
+        for part in ["1.60", "flex:3", "Retraining", "The budget", "What sharing costs", "the cut"] {
+            assert!(page.contains(part), "{part}");
+        }
         assert!(html(&json!({})).is_err());
+    }
+
+    /// Anything may be missing, or be something else than expected.
+    #[test]
+    fn odd_json_gives_a_page_or_an_error() {
+        let odd = json!({ "tasks": { "a": 3 }, "layers": [null, 5, { "owners": 3, "distances": "x", "losses": [1] }],
+                          "budget": { "points": [null] }, "private": [null], "seed": "x" });
+        let page = html(&odd).unwrap();
+        assert!(page.contains("</html>") && !page.contains("NaN"), "{page}");
+    }
+
+    #[test]
+    fn fifty_layers_and_five_tasks_stay_small() {
+        let names: Vec<String> = (0..5).map(|t| format!("task {t}")).collect();
+        let by = |x: f64| Value::Object(names.iter().map(|n| (n.clone(), json!(x))).collect());
+        let tasks = Value::Object(names.iter().map(|n| (n.clone(), json!({ "error_before": 1.0 }))).collect());
+        let layers: Vec<Value> = (0..50)
+            .map(|l| {
+                let owners: Vec<Value> = names.iter().map(|n| json!({ "tasks": [n], "units": 7 })).collect();
+                let losses: Vec<Value> = (0..50).map(|i| json!({ "iteration": i, "loss": by(0.1) })).collect();
+                json!({ "name": format!("layer{l}.conv"), "owners": owners, "error_zipped": by(2.0), "error_after": by(1.5),
+                        "iterations": 50, "distances": vec![0.01; 41], "typical_distance": 0.1, "losses": losses })
+            })
+            .collect();
+        let page = html(&json!({ "tasks": tasks, "layers": layers })).unwrap();
+        assert!(page.len() < 2_000_000, "{} bytes", page.len());
     }
 }

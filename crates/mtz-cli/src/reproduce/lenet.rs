@@ -112,7 +112,8 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         json.insert(row.architecture.to_owned(), to_json(row, &pairs));
         let zero = increase(&pairs, |p| p.best).point(0.0);
         let rest = row.budgets.iter().enumerate().map(|(i, &n)| increase(&pairs, |p| p.retrained[i]).point(n as f64));
-        series.push(Series { name: row.architecture.to_owned(), points: std::iter::once(zero).chain(rest).collect() });
+        let points = std::iter::once(zero).chain(rest).collect();
+        series.push(Series { name: row.architecture.to_owned(), points, dashed: false });
     }
     let chart = Chart {
         title: format!(
@@ -157,7 +158,7 @@ fn measure(workshop: &Workshop, row: &Row, index: usize) -> Result<Pair> {
     let after = |plan: &Plan, iterations: usize| -> Result<f64> {
         let mut joint = best.joint.clone();
         let originals = [a.clone(), b.clone()];
-        retrain(&mut joint, &tasks, &originals, &[0.5, 0.5], plan, iterations, |_| ControlFlow::Continue(()))?;
+        retrain(&mut joint, &tasks, &originals, &[0.5, 0.5], plan, iterations, |_, _| ControlFlow::Continue(()))?;
         let graphs: Vec<_> = joint.members.iter().map(|m| &m.graph).collect();
         Ok(mean(&errors(&graphs, &tasks, plan)?))
     };

@@ -199,7 +199,7 @@ impl Workshop<'_> {
         let pruned = prune(&dense, &from, &shares, Method::BrainSurgeon, plan.memory, listen)?;
         let tasks = [Task::whole("sparse", &bench.train, &bench.test)];
         let mut joint = Joint::single("sparse".into(), pruned.graph)?;
-        retrain(&mut joint, &tasks, &[dense], &[1.0], &plan, iterations, |_| ControlFlow::Continue(()))?;
+        retrain(&mut joint, &tasks, &[dense], &[1.0], &plan, iterations, |_, _| ControlFlow::Continue(()))?;
         bar.finish_and_clear();
         let member = joint.members.pop().ok_or_else(|| Error::model("nothing was pruned"))?;
         mtz::onnx::write(&member.graph, &path)?;

@@ -55,7 +55,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         let mut joint = zipped.clone();
         let bar = show::stages(workshop.common.quiet);
         let weights = [1.0 / TASKS.len() as f64; TASKS.len()];
-        retrain(&mut joint, &tasks, &networks, &weights, &plan, ITERATIONS, |i| {
+        retrain(&mut joint, &tasks, &networks, &weights, &plan, ITERATIONS, |i, _| {
             bar.set_message(format!("retraining {i} of {ITERATIONS}"));
             ControlFlow::Continue(())
         })?;

@@ -76,6 +76,7 @@ fn report(workshop: &Workshop, errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, p
         workshop.tell(&show::table(&rows));
         let series = METHODS.iter().zip(errors).map(|((name, _, _), method)| Series {
             name: (*name).to_owned(),
+            dashed: false,
             points: counts.iter().zip(method).map(|(&n, values)| Figure::of(values).point(n as f64)).collect(),
         });
         let chart = Chart {

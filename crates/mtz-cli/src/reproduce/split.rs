@@ -102,6 +102,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         all.insert(kind.architecture.to_owned(), value);
         let series = |name: &str, recipe: Recipe| Series {
             name: name.to_owned(),
+            dashed: false,
             points: measured
                 .iter()
                 .filter(|m| m.run.recipe == recipe && m.run.retrain.is_none())
@@ -153,7 +154,7 @@ fn measure(workshop: &Workshop, kind: &Kind) -> Result<([f64; 2], Vec<Measured>)
             if let Some((iterations, _)) = run.retrain {
                 let bar = show::stages(workshop.common.quiet);
                 let originals = [a.clone(), b.clone()];
-                retrain(&mut joint, &tasks, &originals, &[0.5, 0.5], &plan, iterations, |i| {
+                retrain(&mut joint, &tasks, &originals, &[0.5, 0.5], &plan, iterations, |i, _| {
                     bar.set_message(format!("{what}: {i} of {iterations}"));
                     ControlFlow::Continue(())
                 })?;

@@ -45,6 +45,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         ));
         let series = |name: &str, pick: &dyn Fn(&Level) -> Figure| Series {
             name: name.to_owned(),
+            dashed: false,
             points: levels
                 .iter()
                 .map(|l| Point { x: l.saved, y: pick(l).mean, spread: Some((pick(l).low, pick(l).high)) })
@@ -101,7 +102,7 @@ fn measure(workshop: &Workshop, architecture: &str) -> Result<(Vec<Level>, [Figu
             saved[level] = 100.0 * (1.0 - zipped.joint.parameters().0 as f64 / zipped.parameters_before as f64);
             iterations = Plan::new(Recipe::Best).retrain * (zipped.layers.len() - 1);
             let originals = [a.clone(), b.clone()];
-            retrain(&mut zipped.joint, &tasks, &originals, &[0.5, 0.5], &plan, iterations, |_| {
+            retrain(&mut zipped.joint, &tasks, &originals, &[0.5, 0.5], &plan, iterations, |_, _| {
                 ControlFlow::Continue(())
             })?;
             let after = errors(&zipped.joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &tasks, &plan)?;

@@ -1,0 +1,32 @@
+//! `mtz completions` and `mtz man`: made from the same definitions as the help.
+
+use crate::args::{Cli, Completions, Man};
+use crate::show;
+use clap::CommandFactory;
+use mtz::error::{Error, Result};
+use std::process::ExitCode;
+
+pub fn completions(args: &Completions) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "mtz", &mut script);
+    show::result(&String::from_utf8_lossy(&script));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn page(args: &Man) -> Result<ExitCode> {
+    let mut all = Cli::command();
+    all.build();
+    let command = match &args.command {
+        None => all,
+        Some(name) => {
+            let known: Vec<&str> = all.get_subcommands().map(clap::Command::get_name).collect();
+            let missing = || Error::usage(format!("there is no command {name:?}")).hint(known.join(", "));
+            all.find_subcommand(name).ok_or_else(missing)?.clone()
+        }
+    };
+    let mut page = Vec::new();
+    let written = clap_mangen::Man::new(command).render(&mut page);
+    written.map_err(|e| Error::usage(format!("the page cannot be made: {e}")))?;
+    show::result(&String::from_utf8_lossy(&page));
+    Ok(ExitCode::SUCCESS)
+}

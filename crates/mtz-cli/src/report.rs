@@ -1,0 +1,22 @@
+//! `mtz report`
+
+use crate::args::{Common, Report};
+use crate::show;
+use mtz::error::{Error, Result};
+use serde_json::json;
+use std::process::ExitCode;
+
+pub fn run(args: &Report, common: &Common) -> Result<ExitCode> {
+    show::check_output(&args.output, args.force)?;
+    let bytes = std::fs::read(&args.run).map_err(|e| Error::io(&args.run, &e))?;
+    let run = serde_json::from_slice(&bytes).map_err(|e| {
+        Error::data(format!("{} is not JSON: {e}", args.run.display())).hint("mtz zip --json > run.json makes one")
+    })?;
+    show::write_text(&args.output, &mtz::report::html(&run)?)?;
+    if common.json {
+        show::result(&json!({ "output": args.output.display().to_string() }).to_string());
+    } else {
+        show::note(&format!("written to {}", args.output.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
