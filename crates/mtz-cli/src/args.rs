@@ -206,7 +206,7 @@ pub struct Zip {
     /// Retrain towards the original networks' answers, which needs no labels (the default)
     #[arg(long)]
     pub distill: bool,
-    /// The highest learning rate of retraining [default: 0.002; 0.006 for sparse networks]
+    /// The highest learning rate of retraining [default: 0.002; 0.004 for deep networks, 0.006 for sparse ones]
     #[arg(long, value_name = "X")]
     pub lr: Option<f32>,
     /// Samples of each task per iteration of retraining [default: 256; 64 for deep networks]

@@ -100,7 +100,7 @@ fn values_kept_between_layers_are_what_would_be_computed_anew() {
         let mut walks = Walks::default();
         for layer in Layer::all(&merged).unwrap() {
             let from = |room| Calibration { batch_size: 16, room, ..Calibration::new(&feed, (0..60).collect(), 0) };
-            let mut see = |room, walks: &mut Walks| {
+            let see = |room, walks: &mut Walks| {
                 moments(&merged, Some(&original), &layer, &from(room), walks).unwrap().moments
             };
             let (kept, anew) = (see(1 << 30, &mut walks), see(0, &mut Walks::default()));

@@ -19,13 +19,13 @@ use std::ops::ControlFlow;
 pub enum Goal<'a> {
     /// The labels of its samples: cross-entropy for classes, binary cross-entropy for attributes.
     Labels,
-    /// The outputs of another network on the same samples; no labels are needed. The first output is imitated as logits
-    /// ([`Loss::Distillation`]), further ones as features ([`Loss::MeanSquares`]).
+    /// The outputs of another network on the same samples. The first output is imitated as logits ([`Loss::Distillation`]), further ones as
+    /// features ([`Loss::RelativeSquares`]).
     Teacher {
         /// The network to imitate; its outputs correspond to the learner's.
         graph: &'a Graph,
-        /// Softens the logits.
-        temperature: f32,
+        /// Softens the logits; without one, the first output learns from labels.
+        temperature: Option<f32>,
         /// How much the features count.
         features: f32,
     },
@@ -132,19 +132,19 @@ impl<'a, 'l> Running<'a, 'l> {
             return Err(Error::data("there are no samples to learn from"));
         }
         let teacher = match learner.goal {
-            Goal::Labels => {
-                if learner.feed.labels().is_none() {
-                    return Err(Error::data("training needs labels").hint("an .npz needs an array y"));
-                }
-                None
+            Goal::Labels => None,
+            Goal::Teacher { graph, .. } if graph.outputs().len() != learner.graph.outputs().len() => {
+                return Err(Error::usage("teacher and learner have different outputs"));
             }
-            Goal::Teacher { graph, .. } => {
-                if graph.outputs().len() != learner.graph.outputs().len() {
-                    return Err(Error::usage("teacher and learner have different outputs"));
-                }
-                Some(Runner::new(graph))
+            // Nothing to ask it if labels are learned and there are no features.
+            Goal::Teacher { graph, temperature, .. } => {
+                (temperature.is_some() || graph.outputs().len() > 1).then(|| Runner::new(graph))
             }
         };
+        let labelled = matches!(learner.goal, Goal::Labels | Goal::Teacher { temperature: None, .. });
+        if labelled && learner.feed.labels().is_none() {
+            return Err(Error::data("training needs labels").hint("an .npz needs an array y"));
+        }
         let program = Program::new(learner.graph, learner.bindings.clone(), parameters, batch, false);
         let gradients = learner.graph.outputs().iter().map(|id| vec![0.0; learner.graph[*id].shape.elements(batch)]);
         let gradients = gradients.collect();
@@ -180,12 +180,13 @@ impl<'a, 'l> Running<'a, 'l> {
         for (k, (&id, gradient)) in outputs.iter().zip(&mut self.gradients).enumerate() {
             let output = self.program.value(id).data;
             let width = output.len() / self.batch;
-            let (loss, factor) = match (self.learner.goal, &truth) {
-                (Goal::Teacher { temperature, features, .. }, Some(truth)) => {
-                    let target = Target::Numbers(truth.get(k).map_or(&[], |t| t.data()));
-                    let (loss, factor) =
-                        if k == 0 { (Loss::Distillation { temperature }, 1.0) } else { (Loss::MeanSquares, features) };
-                    (loss.compute(output, width, target, gradient), factor)
+            let target = truth.as_ref().and_then(|truth| truth.get(k)).map(|t| Target::Numbers(t.data()));
+            let (loss, factor) = match (self.learner.goal, target) {
+                (Goal::Teacher { features, .. }, Some(target)) if k > 0 => {
+                    (Loss::RelativeSquares.compute(output, width, target, gradient), features)
+                }
+                (Goal::Teacher { temperature: Some(temperature), .. }, Some(target)) => {
+                    (Loss::Distillation { temperature }.compute(output, width, target, gradient), 1.0)
                 }
                 _ if k == 0 => (of_labels(self.learner.feed.labels(), &samples, output, width, gradient), 1.0),
                 _ => continue,

@@ -20,8 +20,8 @@ pub enum Loss {
     CrossEntropy,
     /// Binary cross-entropy of each number, which is a logit; mean over the attributes.
     BinaryCrossEntropy,
-    /// (x − t)², mean over the numbers.
-    MeanSquares,
+    /// Σ (x − t)² / Σ t² over the batch: how far answers are off, whatever their scale.
+    RelativeSquares,
     /// T² · KL(softmax(t/T) ‖ softmax(x/T)): imitate a teacher's logits, softened by the temperature (Hinton et al. 2015).
     Distillation {
         /// T.
@@ -35,6 +35,10 @@ impl Loss {
         let rows = output.len() / width.max(1);
         let scale = 1.0 / rows.max(1) as f32;
         let mut total = 0.0;
+        let energy = match (self, target) {
+            (Self::RelativeSquares, Target::Numbers(t)) => reduce::sum(t, |t| t * t).max(f32::MIN_POSITIVE),
+            _ => 1.0,
+        };
         for (i, (x, g)) in output.chunks(width).zip(gradient.chunks_mut(width)).enumerate() {
             total += match (self, target) {
                 (Self::CrossEntropy, Target::Classes(classes)) => {
@@ -61,9 +65,9 @@ impl Loss {
                     let mut sum = 0.0;
                     for ((x, g), t) in x.iter().zip(g.iter_mut()).zip(&t[i * width..]) {
                         sum += f64::from((x - t) * (x - t));
-                        *g = 2.0 * (x - t) * scale / width as f32;
+                        *g = 2.0 * (x - t) / energy;
                     }
-                    sum / width as f64
+                    sum * rows as f64 / f64::from(energy)
                 }
                 // A target of another kind than the loss: nothing to learn from.
                 _ => {
@@ -117,7 +121,7 @@ mod tests {
         for (loss, target) in [
             (Loss::CrossEntropy, Target::Classes(&classes)),
             (Loss::BinaryCrossEntropy, Target::Attributes(&attributes)),
-            (Loss::MeanSquares, Target::Numbers(&numbers)),
+            (Loss::RelativeSquares, Target::Numbers(&numbers)),
             (Loss::Distillation { temperature: 1.0 }, Target::Numbers(&numbers)),
             (Loss::Distillation { temperature: 4.0 }, Target::Numbers(&numbers)),
         ] {
