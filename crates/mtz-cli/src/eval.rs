@@ -35,7 +35,7 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
     if common.json {
         show::result(
             &json!({
-                "task": task, "error": result.error, "loss": result.loss, "samples": result.samples,
+                "version": 1, "task": task, "error": result.error, "loss": result.loss, "samples": result.samples,
                 "seconds": seconds, "images_per_second": rate, "part": part,
             })
             .to_string(),

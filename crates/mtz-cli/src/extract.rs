@@ -18,7 +18,9 @@ pub fn run(args: &Extract, common: &Common) -> Result<ExitCode> {
     mtz::onnx::write(&graph, &args.output)?;
     if common.json {
         let output = args.output.display().to_string();
-        show::result(&json!({ "task": task, "parameters": graph.parameters(), "output": output }).to_string());
+        show::result(
+            &json!({ "version": 1, "task": task, "parameters": graph.parameters(), "output": output }).to_string(),
+        );
     } else {
         let parameters = show::grouped(graph.parameters() as u64);
         show::note(&format!("task {task}, {parameters} parameters, written to {}", args.output.display()));

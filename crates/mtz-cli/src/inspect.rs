@@ -35,7 +35,7 @@ pub fn run(args: &Inspect, common: &Common) -> Result<ExitCode> {
         }
     }
     if common.json {
-        show::result(&json!({ "models": models }).to_string());
+        show::result(&json!({ "version": 1, "models": models }).to_string());
     } else {
         show::result(&texts.join("\n\n"));
     }

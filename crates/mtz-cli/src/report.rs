@@ -14,7 +14,7 @@ pub fn run(args: &Report, common: &Common) -> Result<ExitCode> {
     })?;
     show::write_text(&args.output, &mtz::report::html(&run)?)?;
     if common.json {
-        show::result(&json!({ "output": args.output.display().to_string() }).to_string());
+        show::result(&json!({ "version": 1, "output": args.output.display().to_string() }).to_string());
     } else {
         show::note(&format!("written to {}", args.output.display()));
     }

@@ -84,7 +84,7 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
     if common.json {
         show::result(
             &json!({
-                "task": name, "error": result.error, "loss": result.loss, "samples": result.samples, "part": part,
+                "version": 1, "task": name, "error": result.error, "loss": result.loss, "samples": result.samples, "part": part,
                 "iterations": report.steps, "seconds": seconds, "stopped": report.stopped, "seed": common.seed,
                 "parameters": trained.parameters(), "output": args.output.display().to_string(),
             })

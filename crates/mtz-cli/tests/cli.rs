@@ -160,9 +160,11 @@ fn damaged_files_end_with_2() {
 
 #[test]
 fn help_ends_with_an_example() {
-    for command in ["inspect", "eval", "train"] {
+    for command in
+        ["inspect", "eval", "train", "zip", "extract", "prune", "demo", "reproduce", "report", "completions", "man"]
+    {
         let text = String::from_utf8(mtz(&[command, "--help"]).stdout).unwrap();
-        assert!(text.contains(&format!("Example:\n  mtz {command} ")), "{text}");
+        assert!(text.contains("Example:\n  mtz ") && text.contains(&format!("\n  mtz {command}")), "{text}");
     }
     let version = String::from_utf8(mtz(&["--version"]).stdout).unwrap();
     assert_eq!(version.trim(), format!("mtz {}", env!("CARGO_PKG_VERSION")));

@@ -333,20 +333,11 @@ impl<'a> Surgeon<'a> {
     fn relative_error(&self, rows: &[f64]) -> f64 {
         let (size, outputs) = (self.columns + 1, self.moments.outputs());
         let cross = self.moments.cross();
-        let of = |unit: usize| {
-            let row = &rows[unit * size..][..size];
-            let fits: f64 = row.iter().enumerate().map(|(k, w)| w * cross[k * outputs + unit]).sum();
-            let square: f64 = (0..size)
-                .map(|i| row[i] * row.iter().enumerate().map(|(j, w)| w * self.moments.product(i, j)).sum::<f64>())
-                .sum();
-            (fits, square)
-        };
-        let (fits, square) = (0..self.units)
-            .into_par_iter()
-            .map(of)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .fold((0.0, 0.0), |s, x| (s.0 + x.0, s.1 + x.1));
+        let all = size * size;
+        let gram: Vec<f64> = (0..all).map(|i| self.moments.product(i / size, i % size)).collect();
+        let seen = product(rows, &gram, self.units, size, size);
+        let square: f64 = rows.iter().zip(&seen).map(|(w, s)| w * s).sum();
+        let fits: f64 = rows.iter().enumerate().map(|(i, w)| w * cross[i % size * outputs + i / size]).sum();
         (self.moments.squares() - 2.0 * fits + square).max(0.0) / self.moments.squares().max(f64::MIN_POSITIVE)
     }
 }

@@ -40,11 +40,17 @@ pub fn to_bytes(graph: &Graph) -> Result<Vec<u8>> {
     let opset = graph.nodes().iter().map(|n| n.op.since()).max().unwrap_or(BASE_OPSET).max(BASE_OPSET);
     let mut names: HashSet<String> = graph.values().iter().map(|v| v.name.clone()).collect();
     let mut proto = GraphProto { name: graph.name.clone(), ..GraphProto::default() };
+    let prefixes: HashSet<&str> = graph.inputs().iter().map(|id| prefix(&graph[*id].name)).collect();
+    // Runtimes take sizes of the same name for equal. The tasks of a joint model have batches of their own; where they read one input, they have not.
+    let batch = |value: &Value| match prefix(&value.name) {
+        own if prefixes.contains(own) => format!("{own}N"),
+        _ => "N".to_owned(),
+    };
     for id in graph.inputs() {
-        proto.input.push(value_info(&graph[*id]));
+        proto.input.push(value_info(&graph[*id], &batch(&graph[*id])));
     }
     for id in graph.outputs() {
-        proto.output.push(value_info(&graph[*id]));
+        proto.output.push(value_info(&graph[*id], &batch(&graph[*id])));
     }
     for value in graph.values() {
         let Some(tensor) = &value.constant else { continue };
@@ -167,19 +173,27 @@ fn attribute(name: &str, value: &Attribute) -> AttributeProto {
     proto
 }
 
-fn value_info(value: &Value) -> ValueInfoProto {
+/// `task/` of `task/name`, or nothing.
+fn prefix(name: &str) -> &str {
+    name.split_inclusive('/').next().filter(|part| part.ends_with('/')).unwrap_or("")
+}
+
+fn value_info(value: &Value, batch: &str) -> ValueInfoProto {
     ValueInfoProto {
         name: value.name.clone(),
         r#type: Some(TypeProto {
-            tensor_type: Some(TensorTypeProto { elem_type: data_type::FLOAT, shape: Some(shape_proto(&value.shape)) }),
+            tensor_type: Some(TensorTypeProto {
+                elem_type: data_type::FLOAT,
+                shape: Some(shape_proto(&value.shape, batch)),
+            }),
         }),
     }
 }
 
-fn shape_proto(shape: &Shape) -> TensorShapeProto {
+fn shape_proto(shape: &Shape, batch: &str) -> TensorShapeProto {
     let dim = |dim: &Dim| match dim {
         Dim::Fixed(n) => DimensionProto { dim_value: Some(from_size(*n)), dim_param: None },
-        Dim::Batch(1) => DimensionProto { dim_value: None, dim_param: Some("N".to_owned()) },
+        Dim::Batch(1) => DimensionProto { dim_value: None, dim_param: Some(batch.to_owned()) },
         Dim::Batch(_) => DimensionProto::default(),
     };
     TensorShapeProto { dim: shape.dims().iter().map(dim).collect() }

@@ -1,0 +1,159 @@
+//! What the program prints is what was looked at: help, tables, errors, the keys of JSON, and the README. Where a change is meant, `MTZ_SNAPSHOTS=write cargo test
+//! --test shown` writes the files anew, to be looked at in the diff.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Runs in the root of the project, so that paths are short and the same everywhere.
+fn mtz(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mtz")).args(args).current_dir(root()).output().unwrap()
+}
+
+fn stdout(args: &[&str]) -> String {
+    String::from_utf8(mtz(args).stdout).unwrap()
+}
+
+/// Compares with the file of this name.
+fn snapshot(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name);
+    if std::env::var_os("MTZ_SNAPSHOTS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(text == expected, "{name} has changed. Now:\n{text}\nBefore:\n{expected}");
+}
+
+/// Seconds, rates and memory differ from run to run.
+fn without_times(text: &str) -> String {
+    let words = |line: &str| {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        for i in 1..words.len() {
+            if words[i] == "s" {
+                words[i - 1] = "…";
+            }
+        }
+        words.join(" ")
+    };
+    text.lines().map(words).collect::<Vec<_>>().join("\n")
+}
+
+/// The keys of a JSON value and the kinds of what they hold; of a list, those of its first element.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Object(all) => Value::Object(all.iter().map(|(key, v)| (key.clone(), shape(v))).collect()),
+        Value::Array(all) => Value::Array(all.first().map(shape).into_iter().collect()),
+        Value::String(_) => "text".into(),
+        Value::Number(_) => "number".into(),
+        Value::Bool(_) => "true or false".into(),
+        Value::Null => Value::Null,
+    }
+}
+
+fn shape_of(args: &[&str]) -> String {
+    let text = stdout(args);
+    let value: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{args:?}: {e}: {text}"));
+    assert!(value["version"] == 1 || value["error"].is_string(), "{args:?} has no version");
+    serde_json::to_string_pretty(&shape(&value)).unwrap() + "\n"
+}
+
+#[test]
+fn help() {
+    snapshot("help.txt", &stdout(&["--help"]));
+    for command in
+        ["inspect", "eval", "train", "zip", "extract", "prune", "demo", "reproduce", "report", "completions", "man"]
+    {
+        snapshot(&format!("help-{command}.txt"), &stdout(&[command, "--help"]));
+    }
+}
+
+#[test]
+fn tables() {
+    snapshot("inspect.txt", &stdout(&["inspect", "models/lenet-5-a.onnx"]));
+    let folder = tempfile::tempdir().unwrap();
+    let joint = folder.path().join("joint.onnx");
+    let joint = joint.to_str().unwrap();
+    let networks = ["a=models/lenet-300-100-a.onnx", "b=models/lenet-300-100-b.onnx"];
+    let few = ["--data", "data/mnist", "--calibration", "1000", "--retrain", "2", "-o", joint];
+    let zip = [&["zip"], &networks[..], &few[..]].concat();
+    snapshot("zip.txt", &without_times(&stdout(&zip)));
+    snapshot("inspect-joint.txt", &stdout(&["inspect", joint]).replace(joint, "joint.onnx"));
+    snapshot("zip.json", &shape_of(&[&zip[..], &["--force", "--json"]].concat()));
+    snapshot("zip-dry-run.json", &shape_of(&[&zip[..], &["--force", "--json", "--dry-run"]].concat()));
+    snapshot("inspect.json", &shape_of(&["inspect", joint, "--json"]));
+    snapshot("eval.json", &shape_of(&["eval", joint, "--task", "a", "--data", "data/mnist", "--json"]));
+    let out = folder.path().join("a.onnx");
+    snapshot("extract.json", &shape_of(&["extract", joint, "--task", "a", "-o", out.to_str().unwrap(), "--json"]));
+}
+
+#[test]
+fn errors() {
+    let mut all = String::new();
+    for args in [
+        &["eval", "missing.onnx", "--data", "data/mnist"][..],
+        &["eval", "models/lenet-5-a.onnx", "--data", "nowhere"],
+        &["zip", "models/lenet-5-a.onnx", "models/lenet-300-100-a.onnx", "--data", "data/mnist", "-o", "/dev/null/x"],
+        &["prune", "models/lenet-5-a.onnx", "--data", "data/mnist", "--sparsity", "2", "-o", "never.onnx"],
+        &["train", "alexnet", "--data", "data/mnist", "-o", "never.onnx"],
+        &["zip", "a=models/lenet-5-a.onnx", "--share", "0.5", "--target-size", "60%", "--data", "x", "-o", "y"],
+        &["man", "sing"],
+    ] {
+        let output = mtz(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        all += &format!("$ mtz {}\n{}\n", args.join(" "), String::from_utf8(output.stderr).unwrap());
+    }
+    snapshot("errors.txt", &all);
+}
+
+/// The README shows what the demo prints.
+#[test]
+fn the_readme_shows_the_demo() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = mtz(&["demo", "-o", folder.path().to_str().unwrap()]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let shown =
+        readme.split("$ cargo run --release -- demo\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    // Where it was written to is said on stderr, with the folder of the reader.
+    let shown: Vec<&str> = shown.lines().take_while(|line| !line.starts_with("written to")).collect();
+    let numbers = |text: &str| without_times(text).trim_end().to_owned();
+    assert_eq!(numbers(&printed), numbers(&shown.join("\n")));
+    assert!(folder.path().join("joint.onnx").exists() && folder.path().join("report.html").exists());
+}
+
+#[test]
+fn a_budget_is_met_or_the_program_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let networks = ["a=models/lenet-300-100-a.onnx", "b=models/lenet-300-100-b.onnx"];
+    let few = ["--data", "data/mnist", "--calibration", "1000", "--retrain", "0", "--json"];
+    let zip = |name: &str, more: &[&str]| {
+        let out = path(name);
+        let output = mtz(&[&["zip", "-o", &out], &networks[..], &few[..], more].concat());
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code().unwrap(), report)
+    };
+    let (code, report) = zip("size.onnx", &["--target-size", "70%"]);
+    let parameters = |key: &str| report["parameters"][key].as_f64().unwrap();
+    let size = parameters("after") / parameters("before");
+    assert!(code == 0 && size <= 0.7 && size > 0.66, "{code} {size}");
+    assert_eq!(report["budget"]["met"], true);
+    snapshot("zip-budget.json", &(serde_json::to_string_pretty(&shape(&report["budget"])).unwrap() + "\n"));
+
+    let (code, report) = zip("error.onnx", &["--max-error-increase", "0.5"]);
+    let chosen = report["budget"]["points"].as_array().unwrap().iter().find(|p| p["chosen"] == true).unwrap();
+    let lost = |task: &str| chosen["error_increase"][task].as_f64().unwrap();
+    assert!(code == 0 && lost("a") <= 0.5 && lost("b") <= 0.5 && chosen["sharing"].as_f64().unwrap() > 0.2, "{chosen}");
+
+    // Two networks in less than half of their size: not with sharing.
+    let (code, report) = zip("tiny.onnx", &["--target-size", "100kb"]);
+    assert_eq!((code, &report["budget"]["met"]), (1, &Value::Bool(false)));
+    assert!(report["budget"]["missed"][0].as_str().unwrap().contains("267624 parameters are left"));
+    assert!(Path::new(&path("tiny.onnx")).exists());
+}
