@@ -460,7 +460,7 @@ pub struct Data {
     /// Test data of its own, in the same formats
     #[arg(long, value_name = "PATH")]
     pub test: Vec<Named<PathBuf>>,
-    /// The label array of an .npz that has several
+    /// The label array of an .npz that has several; a+b+c takes several as yes-or-no attributes, one for each class
     #[arg(long, value_name = "NAME")]
     pub label: Vec<Named<String>>,
     /// Take some classes only, like 5-9; they are counted from 0 then

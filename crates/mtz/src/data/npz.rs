@@ -133,7 +133,7 @@ fn shape(text: &str) -> Result<Vec<usize>> {
     numbers.map(|n| n.parse().map_err(|_| wrong())).collect()
 }
 
-/// Samples from array `x`, labels from `y` or the array called `label`.
+/// Samples from array `x`, labels from `y` or the array called `label`; `a+b` are several arrays as attributes ([`Labels::joined`]).
 pub(super) fn open(path: &Path, label: Option<&str>) -> Result<Dataset> {
     let mut archive = Archive::open(path)?;
     let others: Vec<String> = archive.names().iter().filter(|n| *n != "x").cloned().collect();
@@ -152,16 +152,22 @@ pub(super) fn open(path: &Path, label: Option<&str>) -> Result<Dataset> {
                 .hint(format!("choose one: --label {}", others.first().map_or("NAME", String::as_str))));
         }
     };
-    let labels = match name {
-        Some(name) => {
-            let array = archive.array(&name)?;
-            // Before they are read: a hostile file may have billions.
-            if array.len() != samples.len() {
-                let (x, y) = (samples.len(), array.len());
-                return Err(Error::data(format!("{}: {x} samples but {y} labels in {name:?}", path.display())));
-            }
-            Some(Labels::from_array(&array).map_err(|e| e.in_file(path))?)
+    let mut read = |name: &str| {
+        let array = archive.array(name)?;
+        // Before they are read: a hostile file may have billions.
+        if array.len() != samples.len() {
+            let (x, y) = (samples.len(), array.len());
+            return Err(Error::data(format!("{}: {x} samples but {y} labels in {name:?}", path.display())));
         }
+        Labels::from_array(&array).map_err(|e| e.in_file(path))
+    };
+    let labels = match name {
+        // A name with a plus in it is that of several arrays, unless there is one of this name.
+        Some(name) if name.contains('+') && !others.contains(&name) => {
+            let parts: Vec<Labels> = name.split('+').map(&mut read).collect::<Result<_>>()?;
+            Some(Labels::joined(&parts).map_err(|e| e.in_file(path))?)
+        }
+        Some(name) => Some(read(&name)?),
         None => None,
     };
     Ok(Dataset { samples: Box::new(samples), labels })
