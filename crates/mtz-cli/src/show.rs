@@ -1,5 +1,6 @@
 //! What the user sees: tables on stdout, errors and progress on stderr.
 
+use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mtz::error::Error;
 use serde_json::json;
@@ -10,15 +11,20 @@ use std::process::ExitCode;
 /// The exit code of errors.
 const FAILED: u8 = 2;
 
-/// Prints results. A reader that has gone away (`| head`) is no error.
+/// Heads of tables.
+const HEAD: Style = Style::new().bold();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const HELP: Style = AnsiColor::Cyan.on_default();
+
+/// Prints results. A reader that has gone away (`| head`) is no error. Colours are left out where they are not wanted: in files, pipes, and with `NO_COLOR`.
 pub fn result(text: &str) {
-    let mut out = std::io::stdout().lock();
+    let mut out = anstream::stdout().lock();
     let _ = writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
 }
 
 /// Prints talk.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
 /// Reports an error, once.
@@ -26,9 +32,9 @@ pub fn error(error: &Error, json: bool) -> ExitCode {
     if json {
         result(&json!({ "error": error.to_string(), "hint": error.hint_text() }).to_string());
     } else {
-        note(&format!("error: {error}"));
+        note(&format!("{BAD}error:{BAD:#} {error}"));
         if let Some(hint) = error.hint_text() {
-            note(&format!("hint: {hint}"));
+            note(&format!("{HELP}hint:{HELP:#} {hint}"));
         }
     }
     ExitCode::from(FAILED)
@@ -69,7 +75,7 @@ pub fn training(quiet: bool) -> ProgressBar {
 pub fn stages(quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, target);
-    let template = "{bar:20} {msg}, {elapsed} so far";
+    let template = "{bar:20} {msg}, {elapsed} so far, {eta} left";
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
@@ -102,8 +108,15 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
     })
 }
 
-/// Lines of cells as a table: the first column to the left, the others to the right. Long first cells lose their middle.
+/// Lines of cells as a table, its first line as a head.
 pub fn table(rows: &[Vec<String>]) -> String {
+    let text = aligned(rows);
+    let (head, rest) = text.split_at(text.find('\n').unwrap_or(text.len()));
+    format!("{HEAD}{head}{HEAD:#}{rest}")
+}
+
+/// The first column to the left, the others to the right. Long first cells lose their middle.
+fn aligned(rows: &[Vec<String>]) -> String {
     const FIRST: usize = 34;
     let width = |cell: &str| cell.chars().count();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -164,7 +177,7 @@ mod tests {
     fn tables_align_and_shorten() {
         let long = "a".repeat(30) + &"b".repeat(30);
         let rows = [vec!["name".into(), "n".into()], vec![long, "1 000".into()]];
-        let text = table(&rows);
+        let text = aligned(&rows);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.first().map(|l| l.chars().count()), lines.last().map(|l| l.chars().count()));
         assert!(text.contains("aaa…bbb"));

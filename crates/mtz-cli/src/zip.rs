@@ -10,7 +10,7 @@ use mtz::assemble;
 use mtz::data::Part;
 use mtz::error::{Error, Result};
 use mtz::merge::{Align, Matching, Recipe, Share, Streams};
-use mtz::pipeline::{Aim, Plan, Task, Zipped, zip};
+use mtz::pipeline::{Aim, Doing, Plan, Task, Zipped, zip};
 use mtz::plan::{Joint, Layer};
 use mtz::predict::{Prediction, predict};
 use mtz::train::Augmentation;
@@ -137,7 +137,7 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
 
 /// What a dry run says.
 fn show_prediction(prediction: &Prediction, common: &Common) {
-    let Prediction { parameters_before, parameters, shared, memory, seconds, iterations, layers } = prediction;
+    let Prediction { parameters_before, parameters, shared, memory, seconds, iterations, layers, .. } = prediction;
     if common.json {
         let layers: Vec<Value> = layers
             .iter()
@@ -226,13 +226,34 @@ fn read_share(text: &str) -> Result<(Share, Vec<(String, Share)>)> {
     Ok((Share::All, layers.collect::<Result<_>>()?))
 }
 
-/// Zips with a progress bar.
+/// Zips with a progress bar. It goes by the time things are expected to take, so that what is left of it means something.
 pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common) -> Result<Zipped> {
     let bar = show::stages(common.quiet);
-    let zipped = zip(start, tasks, plan, |(layer, depth, what)| {
-        bar.set_length(depth as u64);
-        bar.set_position(layer as u64);
-        bar.set_message(format!("layer {} of {depth}: {what}", layer + 1));
+    // Nobody sees a hidden bar: nothing is tried out for it.
+    let expected = if bar.is_hidden() { None } else { predict(&start, tasks, plan).ok() };
+    let milliseconds = |seconds: f64| (1000.0 * seconds) as u64;
+    if let Some(expected) = &expected {
+        bar.set_length(milliseconds(expected.seconds));
+    }
+    let zipped = zip(start, tasks, plan, |(layer, depth, doing)| {
+        if let Some(expected) = &expected {
+            let before: f64 = expected.layers.iter().take(layer).map(|l| l.seconds).sum();
+            let own = expected.layers.get(layer).map_or(0.0, |l| l.seconds);
+            // The paper retrains after every layer, the best recipe at the end.
+            let part = if plan.recipe == Recipe::Paper {
+                expected.retraining / depth.max(1) as f64
+            } else {
+                expected.retraining
+            };
+            let retrained = if plan.recipe == Recipe::Paper { part * layer as f64 } else { 0.0 };
+            let now = match doing {
+                Doing::Statistics => 0.0,
+                Doing::Merging => 0.5 * own,
+                Doing::Retraining(done, all) => own + part * done as f64 / all.max(1) as f64,
+            };
+            bar.set_position(milliseconds(before + retrained + now));
+        }
+        bar.set_message(format!("layer {} of {depth}: {doing}", layer + 1));
         if STOP.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
@@ -338,23 +359,7 @@ pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Resul
     }
     let (after, shared) = zipped.joint.parameters();
     let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
-    let mut rows = vec![vec!["layer".to_owned(), "units".into(), "shared".into()]];
-    if let Some(head) = rows.first_mut() {
-        head.extend(names.iter().map(|n| format!("{n} zipped %")));
-        head.extend(names.iter().map(|n| format!("{n} after %")));
-    }
-    let number = |x: &Option<f64>| x.map_or("-".into(), |x| format!("{x:.2}"));
-    let mut first = vec!["before".to_owned(), String::new(), String::new()];
-    first.extend(zipped.error_before.iter().map(number));
-    rows.push(first);
-    for layer in &zipped.layers {
-        let units: Vec<String> = layer.units.iter().map(ToString::to_string).collect();
-        let mut row = vec![layer.name.clone(), units.join("+"), layer.merged.shared.to_string()];
-        row.extend(layer.error_zipped.iter().map(number));
-        row.extend(layer.error_after.iter().map(|x| if layer.iterations > 0 { number(x) } else { String::new() }));
-        rows.push(row);
-    }
-    show::result(&show::table(&rows));
+    show::result(&show::table(&rows_of(zipped, &names)));
     let percent = 100.0 * after as f64 / zipped.parameters_before.max(1) as f64;
     show::result(&format!(
         "\nparameters {} -> {} ({percent:.1} %), {} of them shared; {} iterations of retraining, {seconds:.1} s",
@@ -392,6 +397,39 @@ pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Resul
         show::note(&format!("report: {}", report.display()));
     }
     Ok(())
+}
+
+/// The layers as rows of a table. Of more than two tasks there is room for one error each: the last that was measured.
+fn rows_of(zipped: &Zipped, names: &[&str]) -> Vec<Vec<String>> {
+    let many = names.len() > 2;
+    let mut head = vec!["layer".to_owned(), "units".into(), "shared".into()];
+    if many {
+        head.extend(names.iter().map(|n| n.chars().take(8).collect::<String>() + " %"));
+    } else {
+        head.extend(names.iter().map(|n| format!("{n} zipped %")));
+        head.extend(names.iter().map(|n| format!("{n} after %")));
+    }
+    let number = |x: &Option<f64>| x.map_or("-".into(), |x| format!("{x:.2}"));
+    let mut first = vec!["before".to_owned(), String::new(), String::new()];
+    first.extend(zipped.error_before.iter().map(number));
+    let mut rows = vec![head, first];
+    for layer in &zipped.layers {
+        let same = layer.units.iter().all(|n| layer.units.first() == Some(n));
+        let units: Vec<String> = layer.units.iter().map(ToString::to_string).collect();
+        let units = match units.first() {
+            Some(one) if many && same => format!("{}×{one}", units.len()),
+            _ => units.join("+"),
+        };
+        let mut row = vec![layer.name.clone(), units, layer.merged.shared.to_string()];
+        if many {
+            row.extend(layer.error_after.iter().map(number));
+        } else {
+            row.extend(layer.error_zipped.iter().map(number));
+            row.extend(layer.error_after.iter().map(|x| if layer.iterations > 0 { number(x) } else { String::new() }));
+        }
+        rows.push(row);
+    }
+    rows
 }
 
 #[cfg(test)]

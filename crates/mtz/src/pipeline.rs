@@ -292,8 +292,29 @@ pub struct Zipped {
     pub iterations: usize,
 }
 
+/// What is being done to a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// Collecting what it sees.
+    Statistics,
+    /// Pairing units and fitting weights.
+    Merging,
+    /// Iterations done, and how many there will be.
+    Retraining(usize, usize),
+}
+
+impl std::fmt::Display for Doing {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Self::Statistics => f.write_str("statistics"),
+            Self::Merging => f.write_str("merging"),
+            Self::Retraining(done, all) => write!(f, "retraining {done}/{all}"),
+        }
+    }
+}
+
 /// News for a progress bar: layer, number of layers, what is being done.
-pub type News<'n> = (usize, usize, &'n str);
+pub type News = (usize, usize, Doing);
 
 /// Zips the members of `start` ([`Joint::beside`]) into one; `tasks` are their data, in the same order.
 pub fn zip(
@@ -337,9 +358,9 @@ pub fn zip(
         if head && plan.recipe == Recipe::Paper {
             break; // output layers stay as they are
         }
-        stop(listen((layer, depth, "statistics")))?;
+        stop(listen((layer, depth, Doing::Statistics)))?;
         let collected = layer_moments(&joint, &originals, tasks, &samples, layer, plan, &mut walks)?;
-        stop(listen((layer, depth, "merging")))?;
+        stop(listen((layer, depth, Doing::Merging)))?;
         let name = joint.members[0].layers[layer].name.clone();
         let share = share_of(&joint, plan, layer);
         let (matching, ridge, recipe, streams) = (plan.matching, plan.ridge, plan.recipe, plan.streams);
@@ -368,7 +389,7 @@ pub fn zip(
         if wanted > 0 {
             done = retrain(&mut joint, tasks, &originals, &weights, plan, wanted, |i, now| {
                 losses.add(i, now);
-                listen((layer, depth, &format!("retraining {i}/{wanted}")))
+                listen((layer, depth, Doing::Retraining(i, wanted)))
             })?;
             walks.iter_mut().for_each(|w| w.merged.restart());
             error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), measured, plan)?;

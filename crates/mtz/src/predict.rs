@@ -45,6 +45,8 @@ pub struct Prediction {
     pub seconds: f64,
     /// Iterations of retraining.
     pub iterations: usize,
+    /// Seconds of that.
+    pub retraining: f64,
 }
 
 /// Operations per second.
@@ -134,7 +136,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
     let weights = 4 * (3 * start.parameters().0 + parameters) as u64;
     let memory = weights + layers.iter().map(|l| l.memory).max().unwrap_or(0);
     let parameters_before = start.parameters().0;
-    Ok(Prediction { parameters_before, parameters, shared, layers, memory, seconds, iterations })
+    Ok(Prediction { parameters_before, parameters, shared, layers, memory, seconds, iterations, retraining })
 }
 
 /// The joint model with units paired in the order they come.

@@ -6,7 +6,7 @@ use mtz::data::{Dataset, Feed, Normalisation, Samples};
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
-use mtz::pipeline::{Plan, Task, zip};
+use mtz::pipeline::{Doing, Plan, Task, zip};
 use mtz::plan::{Joint, Layer};
 use mtz::statistics::{Calibration, Walks, moments};
 use mtz::{assemble, onnx, random};
@@ -46,7 +46,7 @@ fn zipped(architecture: &str, plan: &Plan, mut stop: impl FnMut(usize, &str) -> 
     let feed = feed(&a);
     let start = Joint::beside(vec![Joint::single("a".into(), a).unwrap(), Joint::single("b".into(), b).unwrap()]);
     let task = |name: &str| Task { name: name.into(), train: &feed, samples: None, test: None, weight: 1.0 };
-    let listen = |(layer, _, what): (usize, usize, &str)| match stop(layer, what) {
+    let listen = |(layer, _, doing): (usize, usize, Doing)| match stop(layer, &doing.to_string()) {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
