@@ -215,8 +215,8 @@ pub struct Zip {
     /// Also write a report to look at
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Only say what would come out, and what it would take: parameters, memory, time
-    #[arg(long)]
+    /// Only say what would come out, and what it would take: parameters, memory, time. A budget is searched for, not predicted
+    #[arg(long, conflicts_with_all = ["max_error_increase", "target_size", "min_sharing"])]
     pub dry_run: bool,
     /// Keep the state in this folder after every layer; the same command goes on from there if it was interrupted
     #[arg(long, value_name = "DIR")]
@@ -410,7 +410,7 @@ pub struct Reproduce {
     /// With lenet: the sparse rows of the table
     #[arg(long)]
     pub sparse: bool,
-    /// With split: this architecture only
+    /// With split and lenet: this architecture only
     #[arg(long, value_name = "ARCH")]
     pub only: Option<String>,
     /// Fewer or more pairs of networks than usual

@@ -62,7 +62,7 @@ pub fn to_json(args: &Zip, found: &Found, start: &Joint) -> Value {
     });
     json!({
         "max_error_increase": args.max_error_increase, "target_size": size, "min_sharing": args.min_sharing,
-        "met": found.missed.is_empty(), "missed": found.missed, "held_out": by(&names, &found.held_out.iter().map(|n| *n as f64).collect::<Vec<_>>()),
+        "met": found.missed.is_empty(), "missed": found.missed, "held_out": Value::Object(names.iter().zip(&found.held_out).map(|(n, count)| ((*n).to_owned(), json!(count))).collect()),
         "points": found.points.iter().enumerate().map(point).collect::<Vec<_>>(),
     })
 }
@@ -81,7 +81,7 @@ pub fn table(found: &Found, tasks: &[Task], before: usize) -> String {
         let size = 100.0 * p.parameters as f64 / before.max(1) as f64;
         let mut row =
             vec![mark.to_owned(), format!("{size:.1}"), format!("{:.3}", p.sharing), p.iterations.to_string()];
-        row.extend(p.increase.iter().map(|x| format!("{x:+.2}")));
+        row.extend(p.increase.iter().map(|x| if x.is_nan() { "-".to_owned() } else { format!("{x:+.2}") }));
         rows.push(row);
     }
     let held: Vec<String> = found.held_out.iter().map(ToString::to_string).collect();

@@ -311,13 +311,14 @@ pub fn to_json(told: &Told, common: &Common) -> Value {
         .into_iter()
         .map(|(name, weights, why)| json!({ "name": name, "parameters": weights, "why": why }))
         .collect();
+    let arguments = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned());
     json!({
         "version": 1, "mtz": env!("CARGO_PKG_VERSION"), "tasks": Value::Object(per_task.collect()),
         "parameters": { "before": zipped.parameters_before, "after": after, "shared": shared,
                         "nonzero_before": zipped.nonzero_before, "nonzero_after": zipped.joint.nonzero() },
         "layers": layers, "private": private, "budget": told.budget, "iterations": zipped.iterations, "seconds": told.seconds,
         "peak_memory_bytes": show::peak_memory(), "seed": common.seed, "output": told.output.display().to_string(),
-        "command": std::iter::once("mtz".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
+        "command": std::iter::once("mtz".to_owned()).chain(arguments).collect::<Vec<_>>().join(" "),
     })
 }
 

@@ -1,6 +1,6 @@
 //! What the program prints is what was looked at: help, tables, errors, the keys of JSON, and the README. Where a change is meant, `MTZ_SNAPSHOTS=write cargo test
 //! --test shown` writes the files anew, to be looked at in the diff.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -165,4 +165,29 @@ fn a_budget_is_met_or_the_program_says_so() {
     assert_eq!((code, &report["budget"]["met"]), (1, &Value::Bool(false)));
     assert!(report["budget"]["missed"][0].as_str().unwrap().contains("267624 parameters are left"));
     assert!(Path::new(&path("tiny.onnx")).exists());
+}
+
+/// The page opens in a real browser: nothing is complained about, and the charts are there.
+#[test]
+fn the_report_opens_in_a_browser() {
+    let works = |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].iter().find(works) else {
+        eprintln!("skipped: there is no chromium here (Debian: apt install chromium)");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let networks = ["a=models/lenet-300-100-a.onnx", "b=models/lenet-300-100-b.onnx"];
+    let few = ["--data", "data/mnist", "--calibration", "500", "--retrain", "5", "--target-size", "70%", "--json"];
+    let run = stdout(&[&["zip", "-o", &path("joint.onnx")], &networks[..], &few[..]].concat());
+    std::fs::write(path("run.json"), run).unwrap();
+    assert!(mtz(&["report", &path("run.json"), "-o", &path("r.html")]).status.success());
+    let (profile, page) = (format!("--user-data-dir={}", path("profile")), format!("file://{}", path("r.html")));
+    let flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"];
+    let output = Command::new(browser).args(flags).args([&profile, &page]).output().unwrap();
+    let (page, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(!said.contains("CONSOLE"), "{said}");
+    // Errors, costs, retraining, the budget, and a small one for each layer.
+    assert!(page.matches("<svg").count() >= 5 && page.matches("<polyline").count() >= 7, "{page}");
+    assert!(page.contains("The budget") && page.contains("</html>"));
 }

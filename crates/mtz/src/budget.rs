@@ -163,7 +163,12 @@ pub fn search(
         None => for_size(budget, &savings, start, plan.retrain, &mut points, &mut measure)?,
     };
     let missed = budget.missed(&points[chosen], start);
-    let plan = with_shares(plan, &names, &points[chosen].shares);
+    // What was measured is what is made: a point that met the budget without retraining is not retrained.
+    let retrain = match (budget.max_error_increase, points[chosen].iterations) {
+        (Some(_), 0) => 0,
+        _ => plan.retrain,
+    };
+    let plan = Plan { retrain, ..with_shares(plan, &names, &points[chosen].shares) };
     Ok(Found { points, chosen, missed, plan, samples, held_out })
 }
 
@@ -209,6 +214,9 @@ fn for_error(
             }
         } else {
             high = next;
+        }
+        if low >= high {
+            break;
         }
         next = (low + high) / 2.0;
     }

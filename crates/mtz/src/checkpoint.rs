@@ -96,7 +96,7 @@ impl Fingerprint {
 
     /// Takes in a network with its weights.
     pub fn network(&mut self, graph: &Graph) {
-        graph.nodes().iter().for_each(|n| self.text(&n.name));
+        graph.nodes().iter().for_each(|n| self.text(&format!("{} {:?} {:?}", n.name, n.op, n.inputs)));
         for tensor in graph.values().iter().filter_map(|v| v.constant.as_ref()) {
             tensor.data().iter().for_each(|x| self.number(u64::from(x.to_bits())));
         }

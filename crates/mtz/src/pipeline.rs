@@ -1,7 +1,7 @@
 //! The whole of zipping on one screen: for each layer collect statistics, match and merge, measure, retrain.
 
 use crate::checkpoint::{Checkpoint, Fingerprint};
-use crate::data::Feed;
+use crate::data::{Feed, Labels};
 use crate::error::{Error, Result};
 use crate::evaluate::{self, evaluate_on};
 use crate::graph::{Graph, ValueId};
@@ -336,7 +336,7 @@ pub fn zip(
     let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
     let fewer: Vec<Task> = tasks.iter().zip(few_to_measure(&joint, tasks)).map(|(t, few)| t.to_measure(few)).collect();
     let key = || fingerprint(&originals, tasks, &samples, plan);
-    let checkpoint = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key())).transpose()?;
+    let checkpoint = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key()?)).transpose()?;
     let saved = checkpoint.as_ref().map(Checkpoint::load).transpose()?.flatten();
     let error_before = match &saved {
         Some((_, about)) => optional_numbers(&about["error_before"]),
@@ -391,6 +391,9 @@ pub fn zip(
                 losses.add(i, now);
                 listen((layer, depth, Doing::Retraining(i, wanted)))
             })?;
+            if done < wanted {
+                return Err(Error::usage("stopped"));
+            }
             walks.iter_mut().for_each(|w| w.merged.restart());
             error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), measured, plan)?;
         }
@@ -569,7 +572,7 @@ pub fn errors(graphs: &[&Graph], tasks: &[Task], plan: &Plan) -> Result<Vec<Opti
 }
 
 /// What makes a run this one and no other: if any of it changes, so may the result.
-fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan: &Plan) -> String {
+fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan: &Plan) -> Result<String> {
     let mut print = Fingerprint::default();
     print.text(env!("CARGO_PKG_VERSION"));
     print.text(&format!("{:?}", Plan { checkpoint: None, ..plan.clone() }));
@@ -580,8 +583,19 @@ fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan
         let learn = task.samples.iter().flatten();
         let test = task.test.iter().flat_map(|(_, samples)| samples);
         [task.train.len()].iter().chain(samples).chain(learn).chain(test).for_each(|s| print.number(*s as u64));
+        // What is in the files, and how it is prepared, shows in a few samples and the labels.
+        let some = |all: &[usize]| -> Vec<usize> { all.iter().copied().step_by((all.len() / 16).max(1)).collect() };
+        let feeds = [Some((task.train, some(samples))), task.test.as_ref().map(|(feed, all)| (*feed, some(all)))];
+        for (feed, some) in feeds.into_iter().flatten() {
+            feed.batch(&some)?.data().iter().for_each(|x| print.number(u64::from(x.to_bits())));
+            match feed.labels() {
+                Some(Labels::Classes(all)) => all.iter().for_each(|class| print.number(u64::from(*class))),
+                Some(Labels::Attributes { values, .. }) => values.iter().for_each(|v| print.number(u64::from(*v))),
+                None => print.number(u64::MAX),
+            }
+        }
     }
-    print.finish()
+    Ok(print.finish())
 }
 
 /// The samples for statistics.

@@ -1,6 +1,7 @@
-//! What a zip will give and take, before anything is computed: parameters exactly, memory and time from a count of operations.
+//! What a zip will give and take, before anything is computed: parameters, memory and time from a count of operations.
 //!
-//! Which units go together does not matter for the size of the result, only how many: so units are paired in the order they come. Times are operations
+//! Which units of two tasks go together does not matter for the size of the result, only how many: so units are paired in the order they come. (Of three and
+//! more tasks that share in part, it does matter; then the prediction is near.) Times are operations
 //! by the rates this machine shows on a small part of them.
 
 use crate::error::Result;

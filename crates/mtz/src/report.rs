@@ -13,7 +13,7 @@ const STYLE: &str = "\
 @media(prefers-color-scheme:dark){:root{--ink:#ddd;--faint:#999;--back:#181818;--own:#777;--warn:#f0a060}}\
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:60rem;margin:0 auto;padding:1rem}\
 h1{font-size:1.5rem;overflow-wrap:anywhere}h2{font-size:1.15rem;margin-top:2rem}\
-.wide{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}\
+.wide{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line)}td{white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}svg{max-width:100%;height:auto}td svg{vertical-align:middle;max-width:none}\
 .units{display:grid;grid-template-columns:minmax(4rem,max-content) 1fr;gap:.15rem .6rem;align-items:center}\
 .units>div:nth-child(odd){overflow:hidden;text-overflow:ellipsis;white-space:nowrap;max-width:14rem;font-size:.85rem}\

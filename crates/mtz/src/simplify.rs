@@ -37,7 +37,9 @@ pub fn remove_identities(graph: &Graph) -> Result<Graph> {
 
 /// Computes nodes that read only weights.
 pub fn fold_constants(graph: &Graph) -> Result<Graph> {
-    let mut room = MAX_FOLDED;
+    // The weights of a task of a joint model are put together in four steps, each as large as they are.
+    let weights: usize = graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().len()).sum();
+    let mut room = MAX_FOLDED.max(weights.saturating_mul(5));
     let folded = graph.rebuild(shape, |build, node| {
         let inputs = build.inputs(node)?;
         let constants: Option<Vec<Option<Tensor>>> =

@@ -7,7 +7,7 @@ use crate::linalg::{Moments, Samples};
 use crate::op::{Conv, Op};
 use crate::plan::Layer;
 use crate::random;
-use crate::run::Runner;
+use crate::run::{DEFAULT_MEMORY, Runner};
 use crate::tensor::Tensor;
 use crate::train::Augmentation;
 use crate::walk::Walk;
@@ -32,12 +32,24 @@ pub struct Calibration<'a> {
     pub shift: usize,
     /// Bytes that each network may keep of what it computed on the samples ([`Walk`]).
     pub room: u64,
+    /// Bytes that running a network may take.
+    pub memory: u64,
 }
 
 impl<'a> Calibration<'a> {
     /// These samples as they are, summed up.
     pub fn new(feed: &'a Feed, samples: Vec<usize>, seed: u64) -> Self {
-        Self { feed, samples, batch_size: BATCH, seed, keep: false, beside: 0, shift: 0, room: ROOM }
+        Self {
+            feed,
+            samples,
+            batch_size: BATCH,
+            seed,
+            keep: false,
+            beside: 0,
+            shift: 0,
+            room: ROOM,
+            memory: DEFAULT_MEMORY,
+        }
     }
 
     /// The same with batches that take `graph` at most half of the memory, and a quarter of it for what it keeps.
@@ -46,8 +58,10 @@ impl<'a> Calibration<'a> {
         let runner = Runner::new(graph);
         let one = runner.peak_bytes(2).saturating_sub(runner.peak_bytes(1)).max(1);
         // A divisor of BATCH, so that whole batches stay whole.
-        let fits = (memory / 2 / one).clamp(1, BATCH as u64).ilog2();
-        Self { batch_size: 1 << fits, room: memory / 4, ..self }
+        let batch_size = 1 << (memory / 2 / one).clamp(1, BATCH as u64).ilog2();
+        // One sample at a time is the least there is, and what is kept for later comes on top.
+        let memory_of_runs = memory.max(2 * runner.peak_bytes(batch_size));
+        Self { batch_size, room: memory / 4, memory: memory_of_runs, ..self }
     }
 }
 
@@ -110,7 +124,7 @@ pub fn moments(
     let sum = layer.sum.filter(|_| original.is_some());
     let inputs: Vec<_> = [Some(layer.input), sum.map(|s| s.other)].into_iter().flatten().collect();
     let count = from.samples.len();
-    let mut inputs = walks.merged.step(merged, &inputs, layer.node, count, from.room)?;
+    let mut inputs = walks.merged.step(merged, &inputs, layer.node, count, (from.room, from.memory))?;
     let target = sum.map_or(layer.answer(), |s| s.output);
     // The original's layer does not change: it can be passed.
     let next = |graph: &Graph| {
@@ -119,7 +133,8 @@ pub fn moments(
         layer.node + 1 + first
     };
     let walk = &mut walks.original;
-    let outputs = original.map(|original| walk.step(original, &[target], next(original), count, from.room));
+    let outputs =
+        original.map(|original| walk.step(original, &[target], next(original), count, (from.room, from.memory)));
     let mut outputs = outputs.transpose()?;
     let units = if original.is_some() { layer.units } else { 0 };
     let new = if from.keep { Moments::of_rows } else { Moments::new };

@@ -26,7 +26,7 @@ impl Walk {
         self.batches.clear();
     }
 
-    /// Gets ready to compute `wanted`, and to stand at `node` afterwards if what must be kept there for `samples` samples takes at most `room` bytes.
+    /// Gets ready to compute `wanted` in at most `memory` bytes at a time, and to stand at `node` afterwards if what must be kept there for `samples` samples takes at most `room` bytes.
     /// Weights behind where the walk stands may have changed.
     pub fn step<'w>(
         &'w mut self,
@@ -34,7 +34,7 @@ impl Walk {
         wanted: &[ValueId],
         node: usize,
         samples: usize,
-        room: u64,
+        (room, memory): (u64, u64),
     ) -> Result<Step<'w>> {
         let kept = live(graph, node);
         let bytes: u64 = kept.iter().map(|id| 4 * graph[*id].shape.elements(1) as u64).sum();
@@ -46,7 +46,7 @@ impl Walk {
                 entry.insert(graph.between(&live(graph, stand.node), &outputs)?);
             }
         }
-        Ok(Step { walk: self, parts, wanted: wanted.len(), node: kept.is_some().then_some(node) })
+        Ok(Step { walk: self, parts, wanted: wanted.len(), node: kept.is_some().then_some(node), memory })
     }
 }
 
@@ -59,6 +59,8 @@ pub struct Step<'w> {
     wanted: usize,
     /// Where the walk stands afterwards.
     node: Option<usize>,
+    /// What a run may take.
+    memory: u64,
 }
 
 impl Step<'_> {
@@ -71,7 +73,7 @@ impl Step<'_> {
         let begin = stand.as_ref().map_or(0, |s| s.node);
         let part = self.parts.get(&begin).ok_or_else(|| Error::usage("a walk goes on from where it stands"))?;
         let inputs = stand.as_ref().map_or_else(|| vec![images.clone()], |s| s.values.clone());
-        let mut values = Runner::new(part).run(&inputs)?;
+        let mut values = Runner::new(part).memory_limit(self.memory).run(&inputs)?;
         self.walk.batches[batch] = match self.node {
             Some(node) => Some(Stand { node, values: values.split_off(self.wanted) }),
             None => stand,

@@ -100,7 +100,8 @@ impl Pair {
 
 pub fn run(workshop: &Workshop) -> Result<Outcome> {
     let (mut json, mut series) = (serde_json::Map::new(), Vec::new());
-    for row in ROWS.iter().filter(|row| row.sparse == workshop.args.sparse) {
+    let wanted = |row: &&Row| row.sparse == workshop.args.sparse && workshop.wants(row.architecture);
+    for row in ROWS.iter().filter(wanted) {
         let one = |i: usize| {
             let sparse = if row.sparse { "-sparse" } else { "" };
             let key = format!("lenet-{}{sparse}-{i}", row.architecture);

@@ -91,7 +91,7 @@ impl Workshop<'_> {
     /// A figure from an earlier run, or measured now: what takes long can be stopped and goes on where it was.
     pub fn remember(&self, key: &str, measure: impl FnOnce() -> Result<Value>) -> Result<Value> {
         let folder = self.args.output.join("measured");
-        let path = folder.join(format!("{key}.json"));
+        let path = folder.join(format!("{key}-{}.json", self.common.seed));
         if let Some(known) = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
             return Ok(known);
         }
@@ -103,7 +103,7 @@ impl Workshop<'_> {
 
     /// A joint model from an earlier run, or made now.
     pub fn kept(&self, name: &str, make: impl FnOnce() -> Result<Joint>) -> Result<Joint> {
-        let path = self.args.output.join("networks").join(format!("{name}.onnx"));
+        let path = self.args.output.join("networks").join(format!("{name}-{}.onnx", self.common.seed));
         if path.exists() {
             let joint = mtz::assemble::from_graph(&mtz::onnx::read(&path)?)?;
             return joint.ok_or_else(|| Error::model(format!("{} is no joint model", path.display())));
@@ -111,6 +111,11 @@ impl Workshop<'_> {
         let joint = make()?;
         mtz::onnx::write(&mtz::assemble::to_graph(&joint, false)?, &path)?;
         Ok(joint)
+    }
+
+    /// Whether an architecture takes part (`--only`).
+    pub fn wants(&self, architecture: &str) -> bool {
+        self.args.only.as_ref().is_none_or(|only| only == architecture)
     }
 
     /// How many pairs of networks to take.

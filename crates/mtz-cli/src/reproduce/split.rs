@@ -89,8 +89,7 @@ impl Run {
 
 pub fn run(workshop: &Workshop) -> Result<Outcome> {
     let (mut all, mut charts) = (serde_json::Map::new(), Vec::new());
-    let chosen = |kind: &&Kind| workshop.args.only.as_ref().is_none_or(|only| only == kind.architecture);
-    for kind in KINDS.iter().filter(chosen) {
+    for kind in KINDS.iter().filter(|kind| workshop.wants(kind.architecture)) {
         let (before, measured) = measure(workshop, kind)?;
         workshop.tell(&describe(kind, &before, &measured));
         let mean = |right: &[f64; 2]| (right[0] + right[1]) / 2.0;

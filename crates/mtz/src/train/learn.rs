@@ -141,9 +141,8 @@ impl<'a, 'l> Running<'a, 'l> {
                 (temperature.is_some() || graph.outputs().len() > 1).then(|| Runner::new(graph))
             }
         };
-        let labelled = matches!(learner.goal, Goal::Labels | Goal::Teacher { temperature: None, .. });
-        if labelled && learner.feed.labels().is_none() {
-            return Err(Error::data("training needs labels").hint("an .npz needs an array y"));
+        if matches!(learner.goal, Goal::Labels | Goal::Teacher { temperature: None, .. }) {
+            check_labels(learner)?;
         }
         let program = Program::new(learner.graph, learner.bindings.clone(), parameters, batch, false);
         let gradients = learner.graph.outputs().iter().map(|id| vec![0.0; learner.graph[*id].shape.elements(batch)]);
@@ -201,6 +200,24 @@ impl<'a, 'l> Running<'a, 'l> {
         self.program.backward(parameters, &gradients)?;
         Ok(total)
     }
+}
+
+/// Labels must fit the first output: a class for each number, or an attribute.
+fn check_labels(learner: &Learner) -> Result<()> {
+    let width = learner.graph.outputs().first().map_or(0, |id| learner.graph[*id].shape.elements(1));
+    let needed = match learner.feed.labels() {
+        None => return Err(Error::data("training needs labels").hint("an .npz needs an array y")),
+        Some(Labels::Classes(all)) => all.iter().max().map_or(0, |class| *class as usize + 1),
+        Some(Labels::Attributes { count, .. }) if *count != width => {
+            return Err(Error::data(format!("the data has {count} attributes, the network answers {width}")));
+        }
+        Some(Labels::Attributes { .. }) => return Ok(()),
+    };
+    if needed > width {
+        return Err(Error::data(format!("labels go up to {}, but the network has {width} outputs", needed - 1))
+            .hint("is this the data the network was trained for? A single output cannot be trained on classes"));
+    }
+    Ok(())
 }
 
 /// Cross-entropy for classes, binary cross-entropy for attributes.
