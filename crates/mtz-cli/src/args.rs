@@ -431,6 +431,8 @@ pub enum Experiment {
     Many,
     /// Optimal brain surgeon against magnitude pruning, 90 % of a LeNet-300-100
     Pruning,
+    /// Tables 2 and 3: two VGG-16 for objects and for attributes of faces, all shared and adaptively (needs cifar-10 and utkface in --data-dir)
+    Vgg,
     /// Table 4: five residual networks for five tasks (needs cifar-10, gtsrb, omniglot, svhn and utkface in --data-dir)
     Resnet,
     /// CIFAR-10 in two halves: residual, plain, depthwise and dense networks, from half of the units shared to all (needs cifar-10

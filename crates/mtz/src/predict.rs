@@ -1,17 +1,21 @@
 //! What a zip will give and take, before anything is computed: parameters, memory and time from a count of operations.
 //!
 //! Which units of two tasks go together does not matter for the size of the result, only how many: so units are paired in the order they come. (Of three and
-//! more tasks that share in part, it does matter; then the prediction is near.) Times are operations
-//! by the rates this machine shows on a small part of them.
+//! more tasks that share in part, it does matter; then the prediction is near.) Times are operations by the rates this machine shows on a small part of them;
+//! a step of retraining is tried.
 
 use crate::error::Result;
 use crate::linalg::Factor;
-use crate::merge::{Align, Recipe, Share, Streams};
-use crate::pipeline::{Plan, Task, aligned, enough, few_to_measure, rounds, share_of};
-use crate::plan::Joint;
+use crate::merge::Recipe;
+use crate::pipeline::{
+    Plan, Spare, Task, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer, paired_in_order,
+    retrain, rounds,
+};
+use crate::plan::{Joint, Member};
 use crate::run::Runner;
 use crate::statistics::{Calibration, positions};
 use crate::tensor::Tensor;
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// What is expected of one layer.
@@ -63,127 +67,137 @@ struct Rates {
 
 /// Says what zipping will give and take.
 pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction> {
-    let joint = pretended(start, plan);
+    let joint = paired_in_order(start, plan);
     let (parameters, shared) = joint.parameters();
     let rates = Rates::measured(start)?;
     let depth = start.depth();
-    let best = plan.recipe == Recipe::Best;
     let again = rounds(start, plan) as f64;
-    let samples: Vec<usize> =
-        tasks.iter().map(|t| t.samples.as_ref().map_or(t.train.len(), Vec::len).min(plan.calibration)).collect();
+    let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
+    let spare = Spare::all(start, tasks, &samples, plan)?;
     let few = few_to_measure(start, tasks);
-    let (mut layers, mut seen_before) = (Vec::new(), vec![0usize; tasks.len()]);
     let whole: Vec<f64> = start.members.iter().map(|m| m.multiply_adds() as f64).collect();
     let tested = |t: usize| tasks[t].test.as_ref().filter(|(feed, _)| feed.labels().is_some()).map_or(0, |t| t.1.len());
     let measured_once: f64 = (0..tasks.len()).map(|t| whole[t] * tested(t) as f64).sum();
-    for layer in 0..depth {
-        let (mut forward, mut sums, mut bytes, mut seen) = (0.0, 0.0, 0u64, 0);
-        let mut size = 0usize;
-        for (t, member) in start.members.iter().enumerate() {
+    let mut ways: Vec<Way> = start.members.iter().map(|_| Way::default()).collect();
+    let (mut layers, mut memory) = (Vec::new(), 0);
+    for (layer, spare) in spare.into_iter().enumerate() {
+        let from = calibrations(start, tasks, &samples, layer, plan, spare);
+        let (mut forward, mut sums, mut seen, mut size, mut flowing) = (0.0, 0.0, 0, 0, 0);
+        for ((member, from), way) in start.members.iter().zip(&from).zip(&mut ways) {
             let at = &member.layers[layer];
-            let all: Vec<usize> = (0..samples[t]).collect();
-            let images = enough(member, layer, &all).len();
-            let rows = positions(&member.graph, at, images);
-            seen = seen.max(rows);
-            let own = (at.units * at.columns() * at.places(&member.graph)) as f64;
-            let ahead: f64 =
-                member.layers[..layer].iter().map(|l| (l.units * l.columns() * l.places(&member.graph)) as f64).sum();
-            let passes = if best && layer > 0 { 2.0 } else { 1.0 };
-            forward += passes * own * images as f64 + passes * ahead * images.saturating_sub(seen_before[t]) as f64;
-            seen_before[t] = seen_before[t].max(images);
-            let columns = at.columns() + 1;
-            let one_sided = if at.rectified && best { 4.0 * again } else { 0.0 };
-            sums += rows as f64 * columns as f64 * (0.5 * columns as f64 + at.units as f64 * (1.0 + one_sided));
-            let room = Calibration::new(tasks[t].train, Vec::new(), 0)
-                .within(plan.memory / tasks.len().max(1) as u64, &member.graph);
-            let kept: u64 = 4 * images as u64 * (at.columns() / at.taps.max(1) * at.places(&member.graph)) as u64;
-            let batch = Runner::new(&member.graph).peak_bytes(room.batch_size);
-            bytes += 8 * (columns * columns + columns * at.units) as u64 + 2 * kept.min(room.room) + 2 * batch;
-            if one_sided > 0.0 {
-                bytes += 4 * (rows * (columns + 2 * at.units)) as u64;
-            }
-            size = size.max(columns);
+            let rows = positions(&member.graph, at, from.samples.len());
+            let columns = (at.columns() + 1) as f64;
+            forward += way.go(member, layer, from, plan.recipe == Recipe::Best && layer > 0);
+            // Answers to targets, and products with the inputs: for every unit alone, and for the shared ones.
+            let one_sided = if from.keeps_samples(&member.graph, at) { 4.0 * again } else { 0.0 };
+            sums += rows as f64 * columns * (0.5 * columns + at.units as f64 * (1.0 + one_sided));
+            seen += rows;
+            size = size.max(at.columns() + 1);
+            let runner = Runner::new(&member.graph);
+            flowing += runner.peak_bytes(from.batch_size) - runner.peak_bytes(0) + way.kept;
         }
-        // Private columns of several tasks stand beside each other.
+        // Columns that only some tasks have stand beside each other.
         let common =
             joint.members.iter().flat_map(|m| m.columns(layer)).collect::<std::collections::BTreeSet<_>>().len();
         let units: usize = start.members.iter().map(|m| m.layers[layer].units).sum();
-        let dual = tasks.len() > 1 && seen < size;
-        let cube = |n: usize| (n as f64).powi(3);
-        let n = if dual { seen * tasks.len() } else { common.max(size) };
-        let solves = (1.0 + again) * (tasks.len() as f64 * cube(size.min(n)) / 3.0 + cube(n) / 3.0)
-            + 2.0 * cube(size.min(n))
-            + (1.0 + again) * 2.0 * (n as f64).powi(2) * units as f64;
-        bytes += 4 * 8 * (n as u64).pow(2) + 2 * 8 * (common * units) as u64;
+        let solves = if from.iter().all(|f| f.keep) {
+            // Products of samples with each other and with weights, for d and for f.
+            (common * seen * (3 * seen + 5 * units)) as f64 + (seen as f64).powi(3) / 3.0
+        } else {
+            let cube = |n: usize| (n as f64).powi(3);
+            (1.0 + again) * (tasks.len() as f64 * cube(size) / 3.0 + cube(common) / 3.0)
+                + 2.0 * cube(size)
+                + (1.0 + again) * 2.0 * (common as f64).powi(2) * units as f64
+        };
         let last = layer + 1 == depth;
         let measuring: f64 =
             if last { measured_once } else { (0..tasks.len()).map(|t| whole[t] * few[t].min(tested(t)) as f64).sum() };
-        let seconds = (forward + measuring) / rates.network + sums / rates.product + solves / rates.factor;
+        let bytes = of_layer(&joint, layer, &from);
+        memory = memory.max(bytes + flowing);
         layers.push(LayerPrediction {
             name: start.members[0].layers[layer].name.clone(),
             shared: joint.shared_units(layer),
-            samples: seen,
+            samples: seen / tasks.len().max(1),
             memory: bytes,
-            seconds,
+            seconds: (forward + measuring) / rates.network + sums / rates.product + solves / rates.factor,
         });
     }
     let iterations = plan.retrain * depth.saturating_sub(1);
-    // Forward, two kinds of gradients, and the teacher's answer.
-    let step: f64 = whole.iter().map(|w| 4.0 * w * plan.batch_size as f64).sum();
-    let retraining =
-        iterations as f64 * step / rates.network + if iterations > 0 { measured_once / rates.network } else { 0.0 };
+    let mut retraining = 0.0;
+    if iterations > 0 {
+        let expected = whole.iter().map(|w| 4.0 * w * plan.batch_size as f64).sum::<f64>() / rates.network;
+        retraining = iterations as f64 * step(start, tasks, plan, expected)? + measured_once / rates.network;
+    }
     let seconds = measured_once / rates.network + layers.iter().map(|l| l.seconds).sum::<f64>() + retraining;
-    // Originals, what becomes of them, and the file while it is written.
-    let weights = 4 * (3 * start.parameters().0 + parameters) as u64;
-    let memory = weights + layers.iter().map(|l| l.memory).max().unwrap_or(0);
+    let each = plan.memory / 2 / tasks.len().max(1) as u64;
+    let measuring = start.members.iter().map(|m| {
+        let runner = Runner::new(&m.graph);
+        runner.peak_bytes(measured_at_a_time(&m.graph, each)) - runner.peak_bytes(0)
+    });
+    let memory = networks(start) + memory.max(measuring.sum());
     let parameters_before = start.parameters().0;
     Ok(Prediction { parameters_before, parameters, shared, layers, memory, seconds, iterations, retraining })
 }
 
-/// The joint model with units paired in the order they come.
-fn pretended(start: &Joint, plan: &Plan) -> Joint {
-    let mut joint = start.clone();
-    let align = aligned(start, plan);
-    for layer in 0..joint.depth().saturating_sub(1) {
-        let share = share_of(&joint, plan, layer);
-        let mut next = joint.members[0].layers[layer].units;
-        let mut known = next;
-        for t in 1..joint.members.len() {
-            // What a joint model among the inputs shares already stays as it is.
-            let before =
-                |s: usize| joint.members[s].units[layer].iter().any(|u| joint.members[t].units[layer].contains(u));
-            if (0..t).any(before) {
-                continue;
-            }
-            let member = &mut joint.members[t];
-            let own = member.layers[layer].units;
-            let smaller = own.min(known);
-            let count = match share {
-                Share::All | Share::Below(_) => smaller,
-                Share::Fraction(f) => ((smaller as f64 * f).round() as usize).min(smaller),
-                Share::Count(n) => n.min(smaller),
-            };
-            for unit in 0..own {
-                let paired = unit < count;
-                let number = if paired { unit } else { next + unit - count };
-                member.units[layer][unit] = number;
-                member.aligned[layer][unit] =
-                    if paired || (align == Align::All && unit < smaller) { unit } else { number };
-            }
-            next += own - count;
-            known = known.max(if align == Align::All { own.max(known) } else { next });
+/// How far the two networks of a task have got ([`crate::statistics::Walks`]): layers whose inputs are known.
+#[derive(Default)]
+struct Way {
+    merged: usize,
+    original: usize,
+    /// On so many samples.
+    images: usize,
+    /// Bytes of what is known.
+    kept: u64,
+}
+
+impl Way {
+    /// Multiply-adds to show a layer what it sees; `asked`: and what the original answers.
+    fn go(&mut self, member: &Member, layer: usize, from: &Calibration, asked: bool) -> f64 {
+        let images = from.samples.len();
+        let work = |layers: std::ops::Range<usize>| -> f64 {
+            let one = |l: &crate::plan::Layer| (l.units * l.columns() * l.places(&member.graph)) as f64;
+            member.layers[layers].iter().map(one).sum()
+        };
+        let (known, new) = (images.min(self.images) as f64, images.saturating_sub(self.images) as f64);
+        let bytes = |l: usize| -> Option<u64> {
+            let input = member.graph[member.layers.get(l)?.input].shape.elements(1);
+            Some(4 * (input * images) as u64).filter(|bytes| *bytes <= from.room)
+        };
+        let mut done = known * work(self.merged.min(layer)..layer) + new * work(0..layer);
+        self.kept = 0;
+        if let Some(kept) = bytes(layer) {
+            (self.merged, self.kept) = (layer, kept);
         }
-        let first = &mut joint.members[0];
-        let own = first.layers[layer].units;
-        first.units[layer] = (0..own).collect();
-        first.aligned[layer] = (0..own).collect();
-        for member in &mut joint.members {
-            if let (Some(stream), true) = (&member.layers[layer].stream, plan.streams != Streams::Last) {
-                member.aligned[layer] = stream.iter().map(|&(before, unit)| member.aligned[before][unit]).collect();
+        if asked {
+            done += known * work(self.original.min(layer)..layer + 1) + new * work(0..layer + 1);
+            if let Some(kept) = bytes(layer + 1) {
+                self.original = layer + 1;
+                self.kept += kept;
             }
         }
+        self.images = self.images.max(images);
+        done
     }
-    joint
+}
+
+/// Seconds of a step of retraining, by trying a few. One that is `expected` to take long is tried with fewer samples.
+fn step(start: &Joint, tasks: &[Task], plan: &Plan, expected: f64) -> Result<f64> {
+    const STEPS: usize = 4;
+    const PATIENCE: f64 = 1.0;
+    let part = (PATIENCE / expected.max(1e-9)).min(1.0);
+    let batch_size = ((plan.batch_size as f64 * part) as usize).max(1);
+    let originals: Vec<_> = start.members.iter().map(|m| m.graph.clone()).collect();
+    let weights = vec![1.0 / tasks.len().max(1) as f64; tasks.len()];
+    let (mut last, mut least) = (None, f64::INFINITY);
+    let tried = Plan { batch_size, ..plan.clone() };
+    retrain(&mut start.clone(), tasks, &originals, &weights, &tried, STEPS, |_, _| {
+        let now = Instant::now();
+        if let Some(before) = last.replace(now) {
+            least = least.min(now.duration_since(before).as_secs_f64());
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(least * plan.batch_size as f64 / batch_size as f64)
 }
 
 impl Rates {

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::linalg::{Factor, Moments, Problem, Targets, product, spread};
 use crate::plan::{Layer, Refit};
-use crate::statistics::{Calibration, Walks, moments};
+use crate::statistics::{Calibration, Walks, bytes_per_image, moments};
 use crate::tensor::Tensor;
 use rayon::prelude::*;
 use std::ops::ControlFlow;
@@ -94,7 +94,10 @@ pub fn prune(
                 f64::NAN
             }
             Method::BrainSurgeon => {
-                let from = Calibration { keep: false, beside: 0, ..from.clone() }.within(memory, original);
+                let images = from.samples.len();
+                let patches = layers.iter().map(|l| bytes_per_image(original, l, images)).max().unwrap_or(0);
+                let from = Calibration { keep: false, beside: 0, ..from.clone() };
+                let from = from.within(memory / 2, memory / 4, original, patches);
                 let seen = moments(&graph, Some(original), layer, &from, &mut walks)?.moments;
                 let rows: Vec<f64> = layer.folded(&graph).into_iter().map(f64::from).collect();
                 let (rows, error) = Surgeon::new(layer, &seen)?.operate(&rows, kept)?;

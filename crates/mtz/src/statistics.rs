@@ -52,17 +52,34 @@ impl<'a> Calibration<'a> {
         }
     }
 
-    /// The same with batches that take `graph` at most half of the memory, and a quarter of it for what it keeps.
+    /// The same with batches that take at most `batches` bytes, of the network's values and of `patches` bytes an image beside them
+    /// ([`bytes_per_image`]), and `room` bytes for what is kept in between.
     #[must_use]
-    pub fn within(self, memory: u64, graph: &Graph) -> Self {
+    pub fn within(self, batches: u64, room: u64, graph: &Graph, patches: u64) -> Self {
         let runner = Runner::new(graph);
-        let one = runner.peak_bytes(2).saturating_sub(runner.peak_bytes(1)).max(1);
         // A divisor of BATCH, so that whole batches stay whole.
-        let batch_size = 1 << (memory / 2 / one).clamp(1, BATCH as u64).ilog2();
+        let batch_size = 1 << (batches / flow(graph, patches)).clamp(1, BATCH as u64).ilog2();
         // One sample at a time is the least there is, and what is kept for later comes on top.
-        let memory_of_runs = memory.max(2 * runner.peak_bytes(batch_size));
-        Self { batch_size, room: memory / 4, memory: memory_of_runs, ..self }
+        let memory = batches.max(2 * runner.peak_bytes(batch_size));
+        Self { batch_size, room, memory, ..self }
     }
+
+    /// Whether samples of a layer are kept beside the sums: a rectifier follows, and there is room for them.
+    pub fn keeps_samples(&self, graph: &Graph, layer: &Layer) -> bool {
+        let numbers = positions(graph, layer, self.samples.len()).saturating_mul(layer.columns() + 2 * layer.units);
+        layer.rectified && !self.keep && numbers <= self.beside
+    }
+}
+
+/// Bytes that one more image in a batch takes.
+pub fn flow(graph: &Graph, patches: u64) -> u64 {
+    let runner = Runner::new(graph);
+    runner.peak_bytes(2).saturating_sub(runner.peak_bytes(1)).saturating_add(patches).max(1)
+}
+
+/// Bytes that the samples of a layer take which one of `images` images gives it, with what it answers and should answer.
+pub fn bytes_per_image(graph: &Graph, layer: &Layer, images: usize) -> u64 {
+    4 * (layer.places(graph).min(per_image(layer, images)) * (layer.columns() + 2 * layer.units)) as u64
 }
 
 /// Samples that go through a network at a time, if there is memory.
@@ -140,9 +157,7 @@ pub fn moments(
     let new = if from.keep { Moments::of_rows } else { Moments::new };
     let mut moments = new(layer.columns(), units);
     let wanted = per_image(layer, from.samples.len());
-    let numbers = positions(merged, layer, from.samples.len()).saturating_mul(layer.columns() + 2 * layer.units);
-    let room = layer.rectified && !from.keep && numbers <= from.beside;
-    let mut samples = room.then(|| Samples::new(layer.columns(), layer.units));
+    let mut samples = from.keeps_samples(merged, layer).then(|| Samples::new(layer.columns(), layer.units));
     let places: Vec<usize> = merged[layer.answer()].shape.at(1).into_iter().skip(2).collect();
     for (i, batch) in from.samples.chunks(from.batch_size.max(1)).enumerate() {
         let seed = random::bits(from.seed, i as u64);

@@ -236,3 +236,12 @@ fn architectures_have_the_sizes_they_are_known_for() {
     assert!(architecture::build("lenet-5", &Task { input: vec![784], ..task.clone() }, 1.0, 0).is_err());
     assert!(architecture::build("vgg-16", &task, f64::NAN, 0).is_err());
 }
+
+/// A network with one output tells two classes apart by its sign.
+#[test]
+fn one_output_learns_two_classes() {
+    let task = Task { input: vec![1, 16, 16], outputs: 1, mean: vec![0.5], std: vec![0.3] };
+    let graph = architecture::build("lenet-300-100", &task, 0.25, 3).unwrap();
+    let report = fit(&graph, &feed(&graph), &how(4), |_| ControlFlow::Continue(())).unwrap();
+    assert!(report.validation.unwrap().error < 5.0);
+}

@@ -8,6 +8,7 @@ mod sharing;
 mod split;
 mod subjects;
 mod tasks;
+mod vgg;
 
 use crate::args::{Common, Experiment, Reproduce};
 use crate::show;
@@ -37,6 +38,7 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
         Experiment::Tasks => ("tasks", tasks::run(&workshop)?),
         Experiment::Many => ("many", many::run(&workshop)?),
         Experiment::Pruning => ("pruning", pruning::run(&workshop)?),
+        Experiment::Vgg => ("vgg", vgg::run(&workshop)?),
         Experiment::Resnet => ("resnet", resnet::run(&workshop)?),
         Experiment::Split => ("split", split::run(&workshop)?),
     };
@@ -132,15 +134,10 @@ impl Workshop<'_> {
 
     /// A trained network with its hidden units in random order: from an earlier run, or trained now as `mtz train --permute` does.
     pub fn network(&self, architecture: &str, data: &str, number: u64) -> Result<Graph> {
-        self.network_of_width(architecture, 1.0, data, number)
+        self.network_in(architecture, 1.0, None, data, number)
     }
 
-    /// The same, narrower or wider than usual.
-    pub fn network_of_width(&self, architecture: &str, width: f64, data: &str, number: u64) -> Result<Graph> {
-        self.network_in(architecture, width, None, data, number)
-    }
-
-    /// The same, trained for a number of epochs of its own.
+    /// The same, narrower or wider than usual and trained for a number of epochs of its own.
     pub fn network_in(
         &self,
         architecture: &str,

@@ -20,7 +20,7 @@ pub struct Subject {
 
 const PLAIN: Subject = Subject { name: "", source: "", label: None, classes: None, flip: false };
 
-const SUBJECTS: [Subject; 9] = [
+const SUBJECTS: [Subject; 10] = [
     Subject { name: "mnist", source: "mnist", ..PLAIN },
     Subject { name: "fashion-mnist", source: "fashion-mnist", ..PLAIN },
     Subject { name: "cifar-10", source: "cifar-10", flip: true, ..PLAIN },
@@ -30,6 +30,13 @@ const SUBJECTS: [Subject; 9] = [
     Subject { name: "omniglot", source: "omniglot", ..PLAIN },
     Subject { name: "svhn", source: "svhn", ..PLAIN },
     Subject { name: "utkface-gender", source: "utkface", label: Some("gender"), flip: true, ..PLAIN },
+    Subject {
+        name: "utkface-attributes",
+        source: "utkface",
+        label: Some("gender+race+age_group"),
+        flip: true,
+        ..PLAIN
+    },
 ];
 
 impl Subject {

@@ -7,6 +7,7 @@
 use super::moments::Moments;
 use super::spd::{Factor, LARGEST_RIDGE, Solved, solve_towards};
 use crate::error::{Error, Result};
+use faer::{MatMut, MatRef};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -121,7 +122,7 @@ impl Problem {
                 rest.iter_mut().zip(y).for_each(|(fit, y)| *fit = y - *fit);
                 let (factor, used) = self.dual_factor(ridge)?;
                 factor.solve(&mut rest, self.units);
-                let mut w = product(&transposed(x, samples, self.size), &rest, self.size, samples, self.units);
+                let mut w = multiply(matrix(x, samples, self.size).transpose(), matrix(&rest, samples, self.units));
                 w.iter_mut().zip(prior).for_each(|(w, prior)| *w += prior);
                 Ok(Solved { x: w, ridge: used, raised: used > ridge })
             }
@@ -181,7 +182,8 @@ impl Problem {
         if x.iter().any(|x| !x.is_finite()) {
             return Err(Error::data("the statistics of a layer are not finite"));
         }
-        let system = product(x, &transposed(x, samples, self.size), samples, self.size, samples);
+        let rows = matrix(x, samples, self.size);
+        let system = multiply(rows, rows.transpose());
         let mut now = ridge.max(1e-12);
         while now <= LARGEST_RIDGE {
             let mut system = system.clone();
@@ -232,20 +234,18 @@ pub fn distances(before: &Problem, own: &Problem, a: &[f64], b: &[f64], ridge: f
             let (factor, used) = whole.dual_factor(2.0 * ridge)?;
             let mu = used / 2.0 * whole.mean_diagonal();
             let (above, samples) = (before.samples(), whole.samples());
+            // L⁻¹ r of every unit, one row each.
             let features = |w: &[f64]| -> Vec<f64> {
                 let (Form::Dual { x, .. }, units) = (&whole.form, rows(w, size)) else { return Vec::new() };
-                let mut r = product(x, &transposed(w, units, size), samples, size, units);
+                let mut r = multiply(matrix(x, samples, size), matrix(w, units, size).transpose());
                 r.iter_mut().enumerate().for_each(|(k, r)| *r *= if k < above * units { 0.5 } else { -0.5 });
                 factor.solve_lower(&mut r, units);
-                let r = transposed(&r, samples, units);
-                let both = w.chunks(size.max(1)).zip(r.chunks(samples.max(1)));
-                both.flat_map(|(w, r)| {
-                    w.iter().map(|w| 0.5 * mu.sqrt() * w).chain(r.iter().map(|r| mu.sqrt() * r)).collect::<Vec<_>>()
-                })
-                .collect()
+                (0..units).flat_map(|unit| r.iter().skip(unit).step_by(units)).copied().collect()
             };
-            let (fa, fb) = (features(a), features(b));
-            Ok((table(&fa, &fb, &fa, &fb, size + samples, 1.0), used > 2.0 * ridge))
+            let (ra, rb) = (features(a), features(b));
+            let mut d = table(&ra, &rb, &ra, &rb, samples, mu);
+            d.iter_mut().zip(table(a, b, a, b, size, 0.25 * mu)).for_each(|(d, own)| *d += own);
+            Ok((d, used > 2.0 * ridge))
         }
         _ => Err(Error::usage("samples in different forms cannot be compared")),
     }
@@ -259,7 +259,7 @@ fn table(pa: &[f64], pb: &[f64], a: &[f64], b: &[f64], size: usize, factor: f64)
         pairs.map(|(p, x)| p.iter().zip(x).map(|(p, x)| p * x).sum()).collect()
     };
     let (na, nb) = (norms(pa, a), norms(pb, b));
-    let mut d = product(pa, &transposed(b, own, size), count, size, own);
+    let mut d = multiply(matrix(pa, count, size), matrix(b, own, size).transpose());
     for (row, na) in d.chunks_mut(own.max(1)).zip(&na) {
         row.iter_mut().zip(&nb).for_each(|(d, nb)| *d = (factor * (na + nb - 2.0 * *d)).max(0.0));
     }
@@ -276,7 +276,7 @@ pub fn spread(moments: &Moments, units: &[Vec<f64>]) -> Vec<(f64, f64)> {
         Some((x, _)) => {
             let x: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
             let samples = rows(&x, width);
-            let answers = product(&weights, &transposed(&x, samples, width), units.len(), width, samples);
+            let answers = multiply(matrix(&weights, units.len(), width), matrix(&x, samples, width).transpose());
             let sums = |y: &[f64]| (y.iter().sum(), y.iter().map(|y| y * y).sum());
             answers.chunks(samples.max(1)).map(|y| of(sums(y))).collect()
         }
@@ -295,28 +295,22 @@ fn rows(a: &[f64], width: usize) -> usize {
     a.len().checked_div(width).unwrap_or(0)
 }
 
-fn transposed(a: &[f64], rows: usize, columns: usize) -> Vec<f64> {
-    let mut turned = vec![0.0; a.len()];
-    for i in 0..rows {
-        for j in 0..columns {
-            turned[j * rows + i] = a[i * columns + j];
-        }
-    }
-    turned
+fn matrix(a: &[f64], rows: usize, columns: usize) -> MatRef<'_, f64> {
+    MatRef::from_row_major_slice(a, rows, columns)
 }
 
 /// A B for row-major matrices n×k and k×m, in f64.
 pub(crate) fn product(a: &[f64], b: &[f64], n: usize, k: usize, m: usize) -> Vec<f64> {
+    multiply(matrix(a, n, k), matrix(b, k, m))
+}
+
+/// A B, row by row.
+fn multiply(a: MatRef<f64>, b: MatRef<f64>) -> Vec<f64> {
+    let (n, k, m) = (a.nrows(), a.ncols(), b.ncols());
     let mut c = vec![0.0; n * m];
     if n * k * m > 0 {
-        faer::linalg::matmul::matmul(
-            faer::MatMut::from_row_major_slice_mut(&mut c, n, m),
-            faer::Accum::Replace,
-            faer::MatRef::from_row_major_slice(a, n, k),
-            faer::MatRef::from_row_major_slice(b, k, m),
-            1.0,
-            faer::Par::rayon(0),
-        );
+        let into = MatMut::from_row_major_slice_mut(&mut c, n, m);
+        faer::linalg::matmul::matmul(into, faer::Accum::Replace, a, b, 1.0, faer::Par::rayon(0));
     }
     c
 }

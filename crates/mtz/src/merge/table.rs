@@ -46,9 +46,9 @@ struct Task<'a> {
     scale: f64,
     units: usize,
     /// Units × joint columns: the weights it has now, with the normalisation behind the layer folded in; zero where it has no such column.
-    weights: Vec<f64>,
+    weights: Vec<f32>,
     /// The weights it had at first.
-    before: Vec<f64>,
+    before: Vec<f32>,
     /// Which units have new ones.
     changed: Vec<bool>,
     /// Units × joint columns: which weights a sparse layer has. `None` if the layer is dense.
@@ -85,13 +85,13 @@ impl<'a> Table<'a> {
             if moments.samples() == 0 || moments.size() != at.columns() + 1 || !answers {
                 return Err(Error::data(format!("there are no samples for {}", member.name)).at_node(&at.name));
             }
-            let (mut has, mut table) = (vec![false; count], vec![0.0; at.units * count]);
+            let (mut has, mut table) = (vec![false; count], vec![0.0f32; at.units * count]);
             columns.iter().for_each(|&column| has[column] = true);
             for (row, table) in at.folded(&member.graph).chunks(at.columns() + 1).zip(table.chunks_mut(count)) {
-                columns.iter().zip(row).for_each(|(&column, &x)| table[column] = f64::from(x));
+                columns.iter().zip(row).for_each(|(&column, &x)| table[column] = x);
             }
             let bias = columns.last().copied().filter(|_| at.has_offset());
-            let exists = |(i, x): (usize, &f64)| *x != 0.0 || bias == Some(i % count.max(1));
+            let exists = |(i, x): (usize, &f32)| *x != 0.0 || bias == Some(i % count.max(1));
             let mask = at.is_sparse(&member.graph).then(|| table.iter().enumerate().map(exists).collect());
             let scale = weight / moments.samples() as f64;
             let (before, changed) = (table.clone(), vec![false; at.units]);
@@ -127,8 +127,10 @@ impl<'a> Table<'a> {
                 self.add(&mut problem, t, &place, Targets::Outputs(&own))?;
             } else {
                 let (weights, count) = (&self.tasks[t].weights, self.count);
-                let weights: Vec<f64> =
-                    used.iter().flat_map(|&c| own.iter().map(move |unit| weights[unit * count + c])).collect();
+                let weights: Vec<f64> = used
+                    .iter()
+                    .flat_map(|&c| own.iter().map(move |unit| f64::from(weights[unit * count + c])))
+                    .collect();
                 self.add(&mut problem, t, &place, Targets::Weights(&weights))?;
             }
         }
@@ -162,11 +164,11 @@ impl<'a> Table<'a> {
     }
 
     /// Weights of a task's units in the order of its own columns, a bias behind them.
-    fn rows(&self, t: usize, units: &[usize], weights: &[f64]) -> Vec<Vec<f64>> {
+    fn rows(&self, t: usize, units: &[usize], weights: &[f32]) -> Vec<Vec<f64>> {
         let task = &self.tasks[t];
         let row = |&unit: &usize| {
             let row = &weights[unit * self.count..][..self.count];
-            let own = task.columns.iter().map(|&column| row[column]);
+            let own = task.columns.iter().map(|&column| f64::from(row[column]));
             own.chain((task.columns.len() < task.moments.size()).then_some(0.0)).collect()
         };
         units.iter().map(row).collect()
@@ -224,7 +226,7 @@ impl<'a> Table<'a> {
     pub fn refits(&self, t: usize, layer: &Layer, recipe: Recipe) -> Vec<Refit> {
         let task = &self.tasks[t];
         let changed: Vec<usize> = (0..task.units).filter(|&unit| task.changed[unit]).collect();
-        let rows = |weights: &[f64]| self.rows(t, &changed, weights);
+        let rows = |weights: &[f32]| self.rows(t, &changed, weights);
         let mut rows_now = rows(&task.weights);
         let mut scales = vec![1.0; changed.len()];
         let mut spreads = vec![(0.0, 1.0); changed.len()];
@@ -313,7 +315,7 @@ impl<'a> Table<'a> {
             if let Some(unit) = unit
                 && self.tasks[t].has[column]
             {
-                self.tasks[t].weights[unit * self.count + column] = weight;
+                self.tasks[t].weights[unit * self.count + column] = weight as f32;
                 self.tasks[t].changed[*unit] = true;
             }
         }
@@ -326,7 +328,7 @@ impl<'a> Table<'a> {
             if let Some(unit) = unit
                 && task.has[column]
             {
-                sum += task.weights[unit * self.count + column];
+                sum += f64::from(task.weights[unit * self.count + column]);
                 count += 1.0;
             }
         }

@@ -19,8 +19,8 @@ use std::ops::ControlFlow;
 pub enum Goal<'a> {
     /// The labels of its samples: cross-entropy for classes, binary cross-entropy for attributes.
     Labels,
-    /// The outputs of another network on the same samples. The first output is imitated as logits ([`Loss::Distillation`]), further ones as
-    /// features ([`Loss::RelativeSquares`]).
+    /// The outputs of another network on the same samples. The first output is imitated as logits ([`Loss::Distillation`], or
+    /// [`Loss::BinaryDistillation`] where answers are yes or no), further ones as features ([`Loss::RelativeSquares`]).
     Teacher {
         /// The network to imitate; its outputs correspond to the learner's.
         graph: &'a Graph,
@@ -185,7 +185,12 @@ impl<'a, 'l> Running<'a, 'l> {
                     (Loss::RelativeSquares.compute(output, width, target, gradient), features)
                 }
                 (Goal::Teacher { temperature: Some(temperature), .. }, Some(target)) => {
-                    (Loss::Distillation { temperature }.compute(output, width, target, gradient), 1.0)
+                    let loss = match self.learner.feed.labels() {
+                        Some(Labels::Attributes { .. }) => Loss::BinaryDistillation { temperature },
+                        _ if width == 1 => Loss::BinaryDistillation { temperature },
+                        _ => Loss::Distillation { temperature },
+                    };
+                    (loss.compute(output, width, target, gradient), 1.0)
                 }
                 _ if k == 0 => (of_labels(self.learner.feed.labels(), &samples, output, width, gradient), 1.0),
                 _ => continue,
@@ -202,7 +207,7 @@ impl<'a, 'l> Running<'a, 'l> {
     }
 }
 
-/// Labels must fit the first output: a class for each number, or an attribute.
+/// Labels must fit the first output: a class for each number, an attribute for each, or two classes for the only one.
 fn check_labels(learner: &Learner) -> Result<()> {
     let width = learner.graph.outputs().first().map_or(0, |id| learner.graph[*id].shape.elements(1));
     let needed = match learner.feed.labels() {
@@ -213,17 +218,22 @@ fn check_labels(learner: &Learner) -> Result<()> {
         }
         Some(Labels::Attributes { .. }) => return Ok(()),
     };
-    if needed > width {
+    // One output tells two classes apart.
+    if needed > width.max(2) {
         return Err(Error::data(format!("labels go up to {}, but the network has {width} outputs", needed - 1))
-            .hint("is this the data the network was trained for? A single output cannot be trained on classes"));
+            .hint("is this the data the network was trained for?"));
     }
     Ok(())
 }
 
-/// Cross-entropy for classes, binary cross-entropy for attributes.
+/// Cross-entropy for classes, binary cross-entropy for attributes and for two classes told apart by one number.
 fn of_labels(labels: Option<&Labels>, samples: &[usize], output: &[f32], width: usize, gradient: &mut [f32]) -> f64 {
     match labels {
         None => 0.0,
+        Some(Labels::Classes(all)) if width == 1 => {
+            let second: Vec<bool> = samples.iter().map(|&i| all[i] == 1).collect();
+            Loss::BinaryCrossEntropy.compute(output, width, Target::Attributes(&second), gradient)
+        }
         Some(Labels::Classes(all)) => {
             let classes: Vec<u32> = samples.iter().map(|&i| all[i]).collect();
             Loss::CrossEntropy.compute(output, width, Target::Classes(&classes), gradient)

@@ -27,6 +27,12 @@ pub enum Loss {
         /// T.
         temperature: f32,
     },
+    /// The same for answers that are yes or no each, where softmax(x/T) would make them compete: T² · KL(σ(t/T) ‖ σ(x/T)), mean over the
+    /// attributes.
+    BinaryDistillation {
+        /// T.
+        temperature: f32,
+    },
 }
 
 impl Loss {
@@ -56,10 +62,21 @@ impl Loss {
                     let mut sum = 0.0;
                     for ((x, g), &t) in x.iter().zip(g.iter_mut()).zip(&truth[i * width..]) {
                         let t = f32::from(u8::from(t));
-                        sum += f64::from(x.max(0.0) - x * t + (-x.abs()).exp().ln_1p());
-                        *g = (1.0 / (1.0 + (-x).exp()) - t) * scale / width as f32;
+                        sum += f64::from(binary_cross_entropy(*x, t));
+                        *g = (sigmoid(*x) - t) * scale / width as f32;
                     }
                     sum / width as f64
+                }
+                (Self::BinaryDistillation { temperature }, Target::Numbers(t)) => {
+                    let mut sum = 0.0;
+                    for ((x, g), t) in x.iter().zip(g.iter_mut()).zip(&t[i * width..]) {
+                        let (x, t) = (x / temperature, t / temperature);
+                        let q = sigmoid(t);
+                        // KL(q ‖ p) is the cross-entropy of p without that of q itself.
+                        sum += f64::from(binary_cross_entropy(x, q) - binary_cross_entropy(t, q));
+                        *g = (sigmoid(x) - q) * temperature * scale / width as f32;
+                    }
+                    sum * f64::from(temperature * temperature) / width as f64
                 }
                 (_, Target::Numbers(t)) => {
                     let mut sum = 0.0;
@@ -78,6 +95,15 @@ impl Loss {
         }
         total / rows.max(1) as f64
     }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// −t log σ(x) − (1 − t) log(1 − σ(x)), without overflow.
+fn binary_cross_entropy(x: f32, t: f32) -> f32 {
+    x.max(0.0) - x * t + (-x.abs()).exp().ln_1p()
 }
 
 /// Writes softmax(x / T) and returns log Σ e^(x/T).
@@ -124,6 +150,8 @@ mod tests {
             (Loss::RelativeSquares, Target::Numbers(&numbers)),
             (Loss::Distillation { temperature: 1.0 }, Target::Numbers(&numbers)),
             (Loss::Distillation { temperature: 4.0 }, Target::Numbers(&numbers)),
+            (Loss::BinaryDistillation { temperature: 1.0 }, Target::Numbers(&numbers)),
+            (Loss::BinaryDistillation { temperature: 4.0 }, Target::Numbers(&numbers)),
         ] {
             let mut g = vec![0.0; 12];
             let value = |x: &[f32]| loss.compute(x, 4, target, &mut [0.0; 12]);
@@ -143,8 +171,20 @@ mod tests {
     #[test]
     fn imitating_perfectly_costs_nothing() {
         let x = [1.0, -2.0, 0.5];
-        let mut g = [1.0; 3];
-        assert!(Loss::Distillation { temperature: 3.0 }.compute(&x, 3, Target::Numbers(&x), &mut g).abs() < 1e-6);
-        assert!(g.iter().all(|g| g.abs() < 1e-6));
+        for loss in [Loss::Distillation { temperature: 3.0 }, Loss::BinaryDistillation { temperature: 3.0 }] {
+            let mut g = [1.0; 3];
+            assert!(loss.compute(&x, 3, Target::Numbers(&x), &mut g).abs() < 1e-6);
+            assert!(g.iter().all(|g| g.abs() < 1e-6));
+        }
+    }
+
+    /// A single number has nothing to compete with: only as yes or no does it teach anything.
+    #[test]
+    fn one_output_is_imitated_as_yes_or_no() {
+        let mut g = [0.0];
+        let loss = Loss::BinaryDistillation { temperature: 2.0 };
+        assert!(loss.compute(&[1.0], 1, Target::Numbers(&[-1.0]), &mut g) > 0.1 && g[0] > 0.1);
+        let softmax = Loss::Distillation { temperature: 2.0 };
+        assert!(softmax.compute(&[1.0], 1, Target::Numbers(&[-1.0]), &mut g).abs() < 1e-6);
     }
 }

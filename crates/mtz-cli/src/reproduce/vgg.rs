@@ -1,0 +1,246 @@
+//! Tables 2 and 3 of the paper: two VGG-16 for different tasks, with all hidden units shared, and with as many as lose at most half a point. CIFAR-10
+//! stands in for ImageNet and UTKFace's attributes for CelebA's: only increases can be compared. Beside them one network that both tasks are trained on from
+//! scratch.
+
+use super::subjects::Subject;
+use super::{Bench, Outcome, Workshop, beside};
+use crate::show;
+use crate::train::build_for;
+use mtz::budget::{Budget, search};
+use mtz::data::{Normalisation, Part};
+use mtz::error::Result;
+use mtz::graph::Graph;
+use mtz::merge::{Recipe, Share};
+use mtz::pipeline::{Plan, Task, errors, paired_in_order, retrain};
+use mtz::plan::Joint;
+use mtz::train::{Augmentation, Fit, Goal, Learner, Rule, learn};
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+
+const ARCHITECTURE: &str = "vgg-16";
+const TASKS: [&str; 2] = ["cifar-10", "utkface-attributes"];
+/// Of training each network: as many as fit into four hours with all the rest.
+const EPOCHS: [usize; 2] = [4, 8];
+/// Of retraining, both tasks in each.
+const ITERATIONS: usize = 500;
+/// Points of error that the adaptive zip may lose.
+const MAY_LOSE: f64 = 0.5;
+
+/// The paper's layers: units shared adaptively, and errors of both tasks after retraining with all shared and adaptively.
+const PAPER: [(&str, usize, [f64; 2], [f64; 2]); 15] = [
+    ("conv1_1", 64, [10.61, 8.43], [10.37, 8.33]),
+    ("conv1_2", 64, [10.78, 8.77], [10.50, 8.54]),
+    ("conv2_1", 96, [10.68, 8.82], [10.57, 8.46]),
+    ("conv2_2", 96, [11.03, 9.07], [10.79, 8.47]),
+    ("conv3_1", 192, [11.46, 9.04], [10.76, 8.48]),
+    ("conv3_2", 192, [11.83, 9.05], [10.71, 8.44]),
+    ("conv3_3", 192, [12.41, 9.34], [10.71, 8.63]),
+    ("conv4_1", 384, [12.28, 9.69], [10.51, 8.71]),
+    ("conv4_2", 320, [12.62, 10.25], [10.46, 8.80]),
+    ("conv4_3", 320, [12.97, 10.92], [10.36, 8.93]),
+    ("conv5_1", 436, [13.09, 11.68], [10.51, 9.15]),
+    ("conv5_2", 436, [13.20, 11.64], [10.49, 9.16]),
+    ("conv5_3", 436, [13.35, 12.01], [10.24, 9.07]),
+    ("fc6", 1792, [15.17, 11.71], [11.33, 9.18]),
+    ("fc7", 4096, [14.07, 11.09], [10.75, 8.95]),
+];
+/// Its networks by themselves.
+const PAPER_BEFORE: [f64; 2] = [10.31, 8.50];
+/// Parameters it shares adaptively, in units of one network.
+const PAPER_SHARING: f64 = 0.3961;
+
+pub fn run(workshop: &Workshop) -> Result<Outcome> {
+    let networks: Vec<Graph> = TASKS
+        .iter()
+        .zip(EPOCHS)
+        .map(|(task, epochs)| workshop.network_in(ARCHITECTURE, 1.0, Some(epochs), task, 1))
+        .collect::<Result<_>>()?;
+    let benches = TASKS.iter().zip(&networks).map(|(task, network)| workshop.bench(task, network));
+    let benches: Vec<Bench> = benches.collect::<Result<_>>()?;
+    let tasks: Vec<Task> = TASKS.iter().zip(&benches).map(|(name, b)| Task::whole(name, &b.train, &b.test)).collect();
+    let start = beside(&TASKS.iter().copied().zip(&networks).collect::<Vec<_>>())?;
+    let plan = Plan { retrain: 0, seed: workshop.common.seed, ..Plan::suited(Recipe::Best, &start) };
+    let measure = |joint: &Joint| errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &tasks, &plan);
+    let before = workshop.remember("vgg-separate", || Ok(json!(measure(&start)?)))?;
+    let mut rows = vec![["error %", TASKS[0], TASKS[1], "mean increase", "shared"].map(str::to_owned).to_vec()];
+    let mut tell = |name: &str, errors: &Value, sharing: Option<f64>| {
+        let of = |t: usize| errors[t].as_f64().unwrap_or(f64::NAN);
+        let increase = (0..2).map(|t| of(t) - before[t].as_f64().unwrap_or(f64::NAN)).sum::<f64>() / 2.0;
+        let sharing = sharing.map_or(String::new(), |s| format!("{:.1} %", 100.0 * s));
+        rows.push(vec![
+            name.to_owned(),
+            format!("{:.2}", of(0)),
+            format!("{:.2}", of(1)),
+            format!("{increase:+.2}"),
+            sharing,
+        ]);
+        increase
+    };
+    tell("separate", &before, None);
+
+    let all = Zip { workshop, name: "all", start: &start, tasks: &tasks, networks: &networks };
+    let all = all.run(&plan)?;
+    tell("all shared", &all["zipped"], all["sharing"].as_f64());
+    let increase = tell(&format!("all shared, {ITERATIONS} iterations"), &all["retrained"], all["sharing"].as_f64());
+
+    let shares = workshop.remember("vgg-shares", || adaptive_shares(workshop, &start, &tasks, &plan))?;
+    let shares_of = shares.as_object().into_iter().flatten();
+    let share_of = shares_of.filter_map(|(layer, share)| Some((layer.clone(), Share::Fraction(share.as_f64()?))));
+    let adaptive = Zip { workshop, name: "adaptive", start: &start, tasks: &tasks, networks: &networks };
+    let adaptive = adaptive.run(&Plan { share_of: share_of.collect(), ..plan.clone() })?;
+    tell("adaptive", &adaptive["zipped"], adaptive["sharing"].as_f64());
+    let adaptive_increase =
+        tell(&format!("adaptive, {ITERATIONS} iterations"), &adaptive["retrained"], adaptive["sharing"].as_f64());
+
+    let together = workshop.remember("vgg-together", || Ok(json!(measure(&from_scratch(workshop, &benches)?)?)))?;
+    let together_increase = tell("one network trained on both", &together, None);
+
+    let paper_all = PAPER[PAPER.len() - 1].2;
+    let paper = [0, 1].map(|t| paper_all[t] - PAPER_BEFORE[t]);
+    workshop.tell(&format!(
+        "two VGG-16; the paper's tasks are ImageNet and CelebA: only increases compare\n{}\n\
+         paper, all shared: mean increase {:+.2}; adaptive: {:.1} % of one network shared\n\nlayer by layer\n{}",
+        show::table(&rows),
+        (paper[0] + paper[1]) / 2.0,
+        100.0 * PAPER_SHARING,
+        layers(&before, &all, &adaptive)
+    ));
+    let json = json!({
+        "tasks": TASKS, "epochs": EPOCHS, "iterations": ITERATIONS, "separate": before, "all": all, "adaptive": adaptive,
+        "shares": shares, "together": together, "mean_increase": { "all": increase, "adaptive": adaptive_increase, "together": together_increase },
+        "paper": { "separate": PAPER_BEFORE, "sharing": PAPER_SHARING, "layers": PAPER.map(|(layer, shared, all, adaptive)|
+            json!({ "layer": layer, "shared": shared, "error_all": all, "error_adaptive": adaptive })) },
+    });
+    Ok(Outcome { suffix: "", json, charts: Vec::new() })
+}
+
+/// One zip of the experiment.
+struct Zip<'a> {
+    workshop: &'a Workshop<'a>,
+    name: &'static str,
+    start: &'a Joint,
+    tasks: &'a [Task<'a>],
+    networks: &'a [Graph],
+}
+
+impl Zip<'_> {
+    /// Zips, retrains, and measures after each; the joint models are kept, so that a stopped run goes on.
+    fn run(&self, plan: &Plan) -> Result<Value> {
+        let measure =
+            |joint: &Joint| errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), self.tasks, plan);
+        let name = format!("vgg-{}", self.name);
+        // What happened on the way is known only to the run that zips.
+        let mut layers = None;
+        let zipped = self.workshop.kept(&name, || {
+            let zipped = self.workshop.zip(self.start.clone(), self.tasks, plan, self.name)?;
+            layers = Some(zipped.layers.iter().map(|l| json!({ "layer": l.name, "shared": l.merged.shared, "error": l.error_zipped, "samples": l.samples })).collect::<Vec<_>>());
+            Ok(zipped.joint)
+        })?;
+        let about = self.workshop.remember(&name, || {
+            let (parameters, shared) = zipped.parameters();
+            let mean = self.start.parameters().0 as f64 / self.tasks.len() as f64;
+            Ok(json!({ "zipped": measure(&zipped)?, "parameters": parameters, "sharing": shared as f64 / mean, "layers": layers }))
+        })?;
+        let retrained = self.workshop.kept(&format!("{name}-retrained"), || {
+            let mut joint = zipped.clone();
+            let bar = show::stages(self.workshop.common.quiet);
+            retrain(&mut joint, self.tasks, self.networks, &[0.5, 0.5], plan, ITERATIONS, |i, _| {
+                bar.set_message(format!("{}: retraining {i} of {ITERATIONS}", self.name));
+                ControlFlow::Continue(())
+            })?;
+            bar.finish_and_clear();
+            Ok(joint)
+        })?;
+        let retrained = self.workshop.remember(&format!("{name}-retrained"), || Ok(json!(measure(&retrained)?)))?;
+        let mut about = about;
+        about["retrained"] = retrained;
+        Ok(about)
+    }
+}
+
+/// How much of each layer to share: as much as loses at most half a point on held-out training images, without retraining.
+fn adaptive_shares(workshop: &Workshop, start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Value> {
+    let bar = show::stages(workshop.common.quiet);
+    let budget = Budget { max_error_increase: Some(MAY_LOSE), ..Budget::default() };
+    let checkpoint = Some(workshop.args.output.join("measured").join("vgg-search"));
+    let plan = Plan { checkpoint, ..plan.clone() };
+    let found = search(start, tasks, &plan, &budget, |(done, what)| {
+        bar.set_message(format!("searching, zip {}: {what}", done + 1));
+        ControlFlow::Continue(())
+    })?;
+    bar.finish_and_clear();
+    let names = start.members.iter().take(1).flat_map(|m| &m.layers).map(|l| l.name.clone());
+    let shares = names.zip(&found.points[found.chosen].shares).map(|(name, share)| (name, json!(share)));
+    Ok(Value::Object(shares.collect()))
+}
+
+/// One network that both tasks are trained on, but for the last layer and the normalisations, with as many iterations as the first original.
+fn from_scratch(workshop: &Workshop, benches: &[Bench]) -> Result<Joint> {
+    let seed = workshop.common.seed;
+    let network = |task: &str| -> Result<Graph> {
+        let dataset = workshop.dataset(Subject::named(task)?, Part::Train)?;
+        build_for(&dataset, ARCHITECTURE, 1.0, &Normalisation::default(), seed)
+    };
+    let (first, second) = (network(TASKS[0])?, network(TASKS[1])?);
+    let usual = Fit::usual(&first).rule;
+    workshop.kept("vgg-together", || {
+        let start = beside(&[(TASKS[0], &first), (TASKS[1], &second)])?;
+        let mut joint = paired_in_order(&start, &Plan::new(Recipe::Best));
+        let (mut parameters, bindings) = joint.bind()?;
+        let learners: Vec<Learner> = joint
+            .members
+            .iter()
+            .zip(benches)
+            .zip(&bindings)
+            .map(|((member, bench), bindings)| Learner {
+                graph: &member.graph,
+                bindings: bindings.clone(),
+                feed: &bench.train,
+                samples: (0..bench.train.len()).collect(),
+                goal: Goal::Labels,
+                weight: 1.0,
+            })
+            .collect();
+        let rule = Rule { seed, augmentation: Augmentation { flip: true, ..usual.augmentation }, ..usual };
+        let steps = EPOCHS[0] * (benches[0].train.len() / usual.batch_size);
+        let bar = show::training(workshop.common.quiet);
+        bar.set_length(steps as u64);
+        learn(&mut parameters, &learners, steps, &rule, |step, losses, _| {
+            bar.set_position(step as u64);
+            bar.set_message(format!("training one network for both, loss {:.4}", losses.iter().sum::<f64>()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        bar.finish_and_clear();
+        drop(learners);
+        for (member, bindings) in joint.members.iter_mut().zip(&bindings) {
+            member.graph = bindings.apply(&member.graph, &parameters)?;
+        }
+        Ok(joint)
+    })
+}
+
+/// Increases after every layer, beside the paper's.
+fn layers(before: &Value, all: &Value, adaptive: &Value) -> String {
+    let head = ["", "all shared", "", "paper", "", "adaptive", "", "", "paper", "", ""];
+    let second =
+        ["layer", "objects", "faces", "objects", "faces", "units", "objects", "faces", "units", "objects", "faces"];
+    let mut rows = vec![head.map(str::to_owned).to_vec(), second.map(str::to_owned).to_vec()];
+    let sign = |x: f64| format!("{x:+.2}");
+    for (l, (layer, units, paper_all, paper_adaptive)) in PAPER.iter().enumerate() {
+        let own = |of: &Value| {
+            [0, 1].map(|t| {
+                let after = of["layers"][l]["error"][t].as_f64().unwrap_or(f64::NAN);
+                sign(after - before[t].as_f64().unwrap_or(f64::NAN))
+            })
+        };
+        let paper = |errors: &[f64; 2]| [0, 1].map(|t| sign(errors[t] - PAPER_BEFORE[t]));
+        let mut row = vec![(*layer).to_owned()];
+        row.extend(own(all).into_iter().chain(paper(paper_all)));
+        row.push(adaptive["layers"][l]["shared"].to_string());
+        row.extend(own(adaptive));
+        row.push(units.to_string());
+        row.extend(paper(paper_adaptive));
+        rows.push(row);
+    }
+    show::table(&rows)
+}

@@ -1,0 +1,90 @@
+//! Which samples a layer's statistics take, and what it sees of them.
+
+use super::memory::Spare;
+use super::rounds;
+use super::settings::{Plan, Task};
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::merge::Recipe;
+use crate::plan::{Joint, Member};
+use crate::random;
+use crate::statistics::{BATCH, Calibration, Seen, Walks, bytes_per_image, moments, positions, wanted};
+use rayon::prelude::*;
+
+/// Numbers of samples of a layer that may be kept, for all tasks together.
+const ROOM: usize = 1 << 28;
+
+/// How each task's statistics of a layer are collected. `samples` are those of each task that may be used.
+pub(crate) fn calibrations<'a>(
+    joint: &Joint,
+    tasks: &[Task<'a>],
+    samples: &[Vec<usize>],
+    layer: usize,
+    plan: &Plan,
+    spare: Spare,
+) -> Vec<Calibration<'a>> {
+    let members = || joint.members.iter().zip(samples);
+    let seen: usize =
+        members().map(|(m, own)| positions(&m.graph, &m.layers[layer], enough(m, layer, own).len())).sum();
+    let inputs = joint.members.iter().map(|m| m.layers[layer].columns()).min().unwrap_or(0);
+    let beside = if rounds(joint, plan) > 0 { ROOM / tasks.len().max(1) } else { 0 };
+    let of = |((member, own), task): ((&Member, &Vec<usize>), &Task<'a>)| Calibration {
+        keep: seen < inputs,
+        beside,
+        shift: plan.shift,
+        ..Calibration::new(task.train, enough(member, layer, own).to_vec(), plan.seed).within(
+            spare.batches,
+            spare.room,
+            &member.graph,
+            patches(member, own),
+        )
+    };
+    members().zip(tasks).map(of).collect()
+}
+
+/// Bytes of samples that an image gives a layer, at most: batches stay the same from layer to layer.
+pub(super) fn patches(member: &Member, samples: &[usize]) -> u64 {
+    let layers = member.layers.iter().enumerate();
+    let bytes = layers.map(|(l, at)| bytes_per_image(&member.graph, at, enough(member, l, samples).len()));
+    bytes.max().unwrap_or(0)
+}
+
+/// What every task's layer sees and should answer.
+pub(super) fn layer_moments(
+    joint: &Joint,
+    originals: &[Graph],
+    layer: usize,
+    plan: &Plan,
+    from: &[Calibration],
+    walks: &mut [Walks],
+) -> Result<Vec<Seen>> {
+    let tasks = joint.members.par_iter().zip(originals).zip(from.par_iter().zip(walks)).enumerate();
+    tasks
+        .map(|(t, ((member, original), (from, walks)))| {
+            // A task that sees what it always saw is answered by its own weights, and the paper's recipe asks for nothing else.
+            let target = (plan.recipe == Recipe::Best && joint.has_changed(t, layer)).then_some(original);
+            moments(&member.graph, target, &member.layers[layer], from, walks)
+        })
+        .collect()
+}
+
+/// As many of the samples as the statistics of a layer need: all of them for small networks, fewer where one pass takes long and a sample shows the
+/// layer many positions.
+pub(crate) fn enough<'s>(member: &Member, layer: usize, samples: &'s [usize]) -> &'s [usize] {
+    /// Multiply-adds of a pass that no layer is denied.
+    const PASS: usize = 100_000_000_000;
+    const LEAST: usize = 500;
+    let count = wanted(&member.graph, &member.layers[layer]).max(PASS / member.multiply_adds().max(1)).max(LEAST);
+    // Whole batches, so that layers that see more see the same ones and others.
+    &samples[..count.next_multiple_of(BATCH).min(samples.len())]
+}
+
+/// The samples for statistics.
+pub(crate) fn chosen(task: &Task, plan: &Plan) -> Vec<usize> {
+    let all: Vec<usize> = task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect());
+    let order = random::permutation(random::bits(plan.seed, 9), all.len());
+    let mut samples: Vec<usize> = order.into_iter().take(plan.calibration).map(|i| all[i]).collect();
+    // A file is read from front to back, batch by batch.
+    samples.chunks_mut(BATCH).for_each(<[usize]>::sort_unstable);
+    samples
+}

@@ -1,0 +1,71 @@
+//! What happened to one layer, for reports and for checkpoints.
+
+use crate::merge::Merged;
+use serde_json::{Value as Json, json};
+
+/// What happened to one layer.
+#[derive(Clone, Debug)]
+pub struct LayerReport {
+    /// Its name in the first network.
+    pub name: String,
+    /// Units of each task.
+    pub units: Vec<usize>,
+    /// Pairing and weights.
+    pub merged: Merged,
+    /// Samples of the first task that errors were measured on; all of them after the last layer.
+    pub samples: usize,
+    /// Error of each task after merging this layer, where there is test data.
+    pub error_zipped: Vec<Option<f64>>,
+    /// Error of each task after retraining.
+    pub error_after: Vec<Option<f64>>,
+    /// Iterations of retraining.
+    pub iterations: usize,
+    /// How retraining went: iterations done, and each task's mean loss over the last ones.
+    pub losses: Vec<(usize, Vec<f64>)>,
+    /// Time it took.
+    pub seconds: f64,
+}
+
+impl LayerReport {
+    /// For a checkpoint.
+    pub(super) fn to_json(&self) -> Json {
+        let m = &self.merged;
+        json!({
+            "name": self.name, "units": self.units, "samples": self.samples, "error_zipped": self.error_zipped,
+            "error_after": self.error_after, "iterations": self.iterations, "losses": self.losses, "seconds": self.seconds, "shared": m.shared,
+            "distance": m.distance, "distances": m.distances, "typical": m.typical, "ridge": m.ridge, "raised": m.raised,
+        })
+    }
+
+    /// From a checkpoint; `None` if it is damaged.
+    pub(super) fn from_json(json: &Json) -> Option<Self> {
+        let count = |value: &Json| value.as_u64().and_then(|n| usize::try_from(n).ok());
+        let number = |key: &str| json[key].as_f64();
+        Some(Self {
+            name: json["name"].as_str()?.to_owned(),
+            units: json["units"].as_array()?.iter().map(count).collect::<Option<_>>()?,
+            merged: Merged {
+                shared: count(&json["shared"])?,
+                distance: number("distance")?,
+                distances: optional_numbers(&json["distances"]).into_iter().collect::<Option<_>>()?,
+                typical: number("typical")?,
+                ridge: number("ridge")?,
+                raised: json["raised"].as_bool()?,
+            },
+            samples: count(&json["samples"])?,
+            error_zipped: optional_numbers(&json["error_zipped"]),
+            error_after: optional_numbers(&json["error_after"]),
+            iterations: count(&json["iterations"])?,
+            losses: json["losses"]
+                .as_array()?
+                .iter()
+                .map(|p| Some((count(&p[0])?, optional_numbers(&p[1]).into_iter().collect::<Option<_>>()?)))
+                .collect::<Option<_>>()?,
+            seconds: number("seconds")?,
+        })
+    }
+}
+
+pub(super) fn optional_numbers(json: &Json) -> Vec<Option<f64>> {
+    json.as_array().into_iter().flatten().map(Json::as_f64).collect()
+}

@@ -1,0 +1,284 @@
+//! The whole of zipping on one screen: for each layer collect statistics, match and merge, measure, retrain.
+
+mod collect;
+mod layer_report;
+mod memory;
+mod retrain;
+mod settings;
+
+pub(crate) use collect::{calibrations, chosen};
+pub use layer_report::LayerReport;
+pub use memory::paired_in_order;
+pub(crate) use memory::{Spare, networks, of_layer};
+pub use retrain::retrain;
+pub use settings::{Aim, Plan, Task};
+
+use crate::checkpoint::{Checkpoint, Fingerprint};
+use crate::data::Labels;
+use crate::error::{Error, Result};
+use crate::evaluate::{self, evaluate_on};
+use crate::graph::Graph;
+use crate::merge::{self, Align, Recipe, Share, merge_layer};
+use crate::plan::{Joint, Member};
+use crate::random;
+use crate::run::Runner;
+use crate::simplify;
+use crate::statistics::Walks;
+use collect::layer_moments;
+use layer_report::optional_numbers;
+use rayon::prelude::*;
+use retrain::Losses;
+use serde_json::{Value as Json, json};
+use settings::SHALLOW;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Zipped {
+    /// The joint model.
+    pub joint: Joint,
+    /// Error of each original network.
+    pub error_before: Vec<Option<f64>>,
+    /// Layer by layer.
+    pub layers: Vec<LayerReport>,
+    /// Parameters of what was given.
+    pub parameters_before: usize,
+    /// Those of them that are not zero.
+    pub nonzero_before: usize,
+    /// Iterations of retraining in all.
+    pub iterations: usize,
+}
+
+/// What is being done to a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// Collecting what it sees.
+    Statistics,
+    /// Pairing units and fitting weights.
+    Merging,
+    /// Iterations done, and how many there will be.
+    Retraining(usize, usize),
+}
+
+impl std::fmt::Display for Doing {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Self::Statistics => f.write_str("statistics"),
+            Self::Merging => f.write_str("merging"),
+            Self::Retraining(done, all) => write!(f, "retraining {done}/{all}"),
+        }
+    }
+}
+
+/// News for a progress bar: layer, number of layers, what is being done.
+pub type News = (usize, usize, Doing);
+
+/// Zips the members of `start` ([`Joint::beside`]) into one; `tasks` are their data, in the same order.
+pub fn zip(
+    start: Joint,
+    tasks: &[Task],
+    plan: &Plan,
+    mut listen: impl FnMut(News) -> ControlFlow<()>,
+) -> Result<Zipped> {
+    let originals: Vec<Graph> = start.members.iter().map(|m| m.graph.clone()).collect();
+    let (parameters_before, nonzero_before) = (start.parameters().0, start.nonzero());
+    let mut joint = start;
+    if joint.members.len() != tasks.len() || joint.members.iter().zip(tasks).any(|(m, t)| m.name != t.name) {
+        return Err(Error::usage("every task of the model needs its data"));
+    }
+    let depth = joint.depth();
+    check_names(&joint, plan)?;
+    let total: f64 = tasks.iter().map(|t| t.weight).sum();
+    let weights: Vec<f64> = tasks.iter().map(|t| t.weight / total).collect();
+    let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
+    let spare = Spare::all(&joint, tasks, &samples, plan)?;
+    let fewer: Vec<Task> = tasks.iter().zip(few_to_measure(&joint, tasks)).map(|(t, few)| t.to_measure(few)).collect();
+    let key = || fingerprint(&originals, tasks, &samples, plan);
+    let checkpoint = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key()?)).transpose()?;
+    let saved = checkpoint.as_ref().map(Checkpoint::load).transpose()?.flatten();
+    let error_before = match &saved {
+        Some((_, about)) => optional_numbers(&about["error_before"]),
+        None => errors(&originals.iter().collect::<Vec<_>>(), tasks, plan)?,
+    };
+    let align = aligned(&joint, plan);
+    let mut walks = vec![Walks::default(); tasks.len()];
+    let mut layers: Vec<LayerReport> = Vec::new();
+    if let Some((so_far, about)) = saved {
+        joint = so_far;
+        let known: Option<Vec<_>> =
+            about["layers"].as_array().into_iter().flatten().map(LayerReport::from_json).collect();
+        layers = known.ok_or_else(|| Error::data("the checkpoint is damaged").hint("remove it to begin anew"))?;
+    }
+    let mut iterations = layers.iter().map(|l| l.iterations).sum();
+    for (layer, spare) in spare.into_iter().enumerate().skip(layers.len()) {
+        let begin = Instant::now();
+        let head = layer + 1 == depth;
+        if head && plan.recipe == Recipe::Paper {
+            break; // output layers stay as they are
+        }
+        stop(listen((layer, depth, Doing::Statistics)))?;
+        let from = calibrations(&joint, tasks, &samples, layer, plan, spare);
+        let collected = layer_moments(&joint, &originals, layer, plan, &from, &mut walks)?;
+        stop(listen((layer, depth, Doing::Merging)))?;
+        let name = joint.members[0].layers[layer].name.clone();
+        let share = share_of(&joint, plan, layer);
+        let (matching, ridge, recipe, streams) = (plan.matching, plan.ridge, plan.recipe, plan.streams);
+        // Few samples say little: then the old weights count for more.
+        let few = collected
+            .iter()
+            .map(|s| 5.0 * s.moments.size() as f64 / s.moments.samples().max(1) as f64)
+            .fold(1.0, f64::max);
+        let ridge = if recipe == Recipe::Best { ridge * few } else { ridge };
+        let seed = random::bits(plan.seed, 77 + layer as u64);
+        let rounds = rounds(&joint, plan);
+        let options = merge::Options { share, matching, recipe, align, streams, ridge, rounds, seed };
+        let merged = merge_layer(&mut joint, layer, &collected, &weights, head, &options)?;
+        drop(collected);
+        let last = layer + if plan.recipe == Recipe::Paper { 2 } else { 1 } >= depth;
+        let measured = if last { tasks } else { &fewer };
+        let error_zipped = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), measured, plan)?;
+        let mut error_after = error_zipped.clone();
+        let mut done = 0;
+        // The paper retrains after each layer. With targets nothing is lost on the way, and all iterations together at the end do more.
+        let wanted = match plan.recipe {
+            Recipe::Paper => plan.retrain,
+            Recipe::Best if head => plan.retrain * (depth - 1),
+            Recipe::Best => 0,
+        };
+        let mut losses = Losses::over(wanted);
+        if wanted > 0 {
+            done = retrain(&mut joint, tasks, &originals, &weights, plan, wanted, |i, now| {
+                losses.add(i, now);
+                listen((layer, depth, Doing::Retraining(i, wanted)))
+            })?;
+            if done < wanted {
+                return Err(Error::usage("stopped"));
+            }
+            walks.iter_mut().for_each(|w| w.merged.restart());
+            error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), measured, plan)?;
+        }
+        iterations += done;
+        layers.push(LayerReport {
+            name,
+            units: joint.members.iter().map(|m| m.layers[layer].units).collect(),
+            merged,
+            samples: measured.first().and_then(|t| t.test.as_ref()).map_or(0, |(_, samples)| samples.len()),
+            error_zipped,
+            error_after,
+            iterations: done,
+            losses: losses.points,
+            seconds: begin.elapsed().as_secs_f64(),
+        });
+        if let Some(checkpoint) = &checkpoint {
+            let known: Vec<Json> = layers.iter().map(LayerReport::to_json).collect();
+            checkpoint.save(layers.len(), &joint, &json!({ "error_before": error_before, "layers": known }))?;
+        }
+    }
+    Ok(Zipped { joint, error_before, layers, parameters_before, nonzero_before, iterations })
+}
+
+/// Multiply-adds that measuring the errors after a layer may take; a large network is measured on fewer samples until the last layer is merged.
+const MEASURING: usize = 30_000_000_000;
+
+/// At least so many are measured, to tell a percent;
+const TELLING: usize = 500;
+/// but networks so large that this would take so many times longer than meant are not measured until the last layer.
+const TOO_LONG: usize = 25;
+
+/// Samples of each task that errors are measured on after every layer but the last.
+pub(crate) fn few_to_measure(joint: &Joint, tasks: &[Task]) -> Vec<usize> {
+    let samples = |m: &Member| MEASURING / m.multiply_adds().max(1);
+    joint
+        .members
+        .iter()
+        .map(samples)
+        .take(tasks.len())
+        .map(|n| if TOO_LONG * n < TELLING { 0 } else { n.max(TELLING) })
+        .collect()
+}
+
+/// How many units of a layer to share.
+pub(crate) fn share_of(joint: &Joint, plan: &Plan, layer: usize) -> Share {
+    let name = &joint.members[0].layers[layer].name;
+    plan.share_of.iter().find(|(n, _)| n == name).map_or(plan.share, |(_, share)| *share)
+}
+
+/// Which inputs count as the same.
+pub fn aligned(joint: &Joint, plan: &Plan) -> Align {
+    let residual = joint.members.iter().flat_map(|m| &m.layers).any(|l| l.stream.is_some());
+    plan.align.unwrap_or(if residual { Align::All } else { Align::Shared })
+}
+
+/// How often a layer is solved again for one-sided targets. Errors add up over layers: in deep networks that takes a fifth off the loss, in
+/// shallow ones it is not worth the time.
+pub(crate) fn rounds(joint: &Joint, plan: &Plan) -> usize {
+    if plan.recipe == Recipe::Best && joint.depth() > SHALLOW { 3 } else { 0 }
+}
+
+/// The error of each network on its test data, in percent.
+pub fn errors(graphs: &[&Graph], tasks: &[Task], plan: &Plan) -> Result<Vec<Option<f64>>> {
+    let each = plan.memory / 2 / graphs.len().max(1) as u64;
+    graphs
+        .par_iter()
+        .zip(tasks)
+        .map(|(graph, task)| {
+            let Some((feed, samples)) = &task.test else { return Ok(None) };
+            if feed.labels().is_none() {
+                return Ok(None);
+            }
+            let graph = simplify::for_inference(graph)?;
+            let batch_size = measured_at_a_time(&graph, each);
+            let result =
+                evaluate_on(&graph, feed, samples, evaluate::Options { batch_size, memory: plan.memory }, |_| {})?;
+            Ok(Some(result.error))
+        })
+        .collect()
+}
+
+/// Samples whose errors are measured together, in at most so many bytes.
+pub(crate) fn measured_at_a_time(graph: &Graph, memory: u64) -> usize {
+    const USUAL: usize = 64;
+    let runner = Runner::new(graph);
+    (0..=USUAL.ilog2()).rev().map(|k| 1 << k).find(|n| runner.peak_bytes(*n) <= memory).unwrap_or(1)
+}
+
+/// What makes a run this one and no other: if any of it changes, so may the result.
+fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan: &Plan) -> Result<String> {
+    let mut print = Fingerprint::default();
+    print.text(env!("CARGO_PKG_VERSION"));
+    print.text(&format!("{:?}", Plan { checkpoint: None, ..plan.clone() }));
+    originals.iter().for_each(|graph| print.network(graph));
+    for (task, samples) in tasks.iter().zip(samples) {
+        print.text(&task.name);
+        print.number(task.weight.to_bits());
+        let learn = task.samples.iter().flatten();
+        let test = task.test.iter().flat_map(|(_, samples)| samples);
+        [task.train.len()].iter().chain(samples).chain(learn).chain(test).for_each(|s| print.number(*s as u64));
+        // What is in the files, and how it is prepared, shows in a few samples and the labels.
+        let some = |all: &[usize]| -> Vec<usize> { all.iter().copied().step_by((all.len() / 16).max(1)).collect() };
+        let feeds = [Some((task.train, some(samples))), task.test.as_ref().map(|(feed, all)| (*feed, some(all)))];
+        for (feed, some) in feeds.into_iter().flatten() {
+            feed.batch(&some)?.data().iter().for_each(|x| print.number(u64::from(x.to_bits())));
+            match feed.labels() {
+                Some(Labels::Classes(all)) => all.iter().for_each(|class| print.number(u64::from(*class))),
+                Some(Labels::Attributes { values, .. }) => values.iter().for_each(|v| print.number(u64::from(*v))),
+                None => print.number(u64::MAX),
+            }
+        }
+    }
+    Ok(print.finish())
+}
+
+fn check_names(joint: &Joint, plan: &Plan) -> Result<()> {
+    let names: Vec<&str> = joint.members[0].layers.iter().map(|l| l.name.as_str()).collect();
+    match plan.share_of.iter().find(|(name, _)| !names.contains(&name.as_str())) {
+        Some((name, _)) => Err(Error::usage(format!("--share names a layer {name:?} that is not there"))
+            .hint(format!("the layers are {}", names.join(", ")))),
+        None => Ok(()),
+    }
+}
+
+fn stop(flow: ControlFlow<()>) -> Result<()> {
+    if flow.is_break() { Err(Error::usage("stopped")) } else { Ok(()) }
+}

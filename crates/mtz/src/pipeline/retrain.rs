@@ -1,0 +1,113 @@
+//! Light retraining: all tasks at once, weights that they share tied.
+
+use super::settings::{Aim, Plan, SHALLOW, Task};
+use crate::error::Result;
+use crate::graph::{Graph, ValueId};
+use crate::plan::{Joint, Layer, Member};
+use crate::random;
+use crate::train::{Goal, Learner, OptimizerKind, Rule, Schedule, learn};
+use std::ops::ControlFlow;
+
+/// How much the original networks' answers are softened when they are imitated.
+const TEMPERATURE: f32 = 4.0;
+
+/// How much values inside of a deep network count beside its answers.
+const FEATURES: f32 = 100.0;
+
+/// Trains all tasks at once, shared weights tied. `listen` hears of every step and each task's loss.
+pub fn retrain(
+    joint: &mut Joint,
+    tasks: &[Task],
+    originals: &[Graph],
+    weights: &[f64],
+    plan: &Plan,
+    iterations: usize,
+    mut listen: impl FnMut(usize, &[f64]) -> ControlFlow<()>,
+) -> Result<usize> {
+    let (mut parameters, bindings) = joint.bind()?;
+    let count = tasks.len() as f64;
+    let watched: Vec<(Graph, Graph)> = joint
+        .members
+        .iter()
+        .zip(originals)
+        .map(|(member, original)| {
+            let values = hidden_answers(member);
+            let with = |graph: &Graph| {
+                let mut graph = graph.clone();
+                values.iter().for_each(|id| graph.add_output(*id));
+                graph
+            };
+            (with(&member.graph), with(original))
+        })
+        .collect();
+    let features = |graph: &Graph| FEATURES / (graph.outputs().len() - 1).max(1) as f32;
+    let learners: Vec<Learner> = watched
+        .iter()
+        .zip(tasks)
+        .zip(&bindings)
+        .zip(weights)
+        .map(|((((graph, original), task), bindings), weight)| Learner {
+            graph,
+            bindings: bindings.clone(),
+            feed: task.train,
+            samples: task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect()),
+            goal: Goal::Teacher {
+                graph: original,
+                temperature: (plan.aim == Aim::Distill).then_some(TEMPERATURE),
+                features: features(graph),
+            },
+            weight: (weight * count) as f32,
+        })
+        .collect();
+    let rule = Rule {
+        batch_size: plan.batch_size,
+        rate: plan.rate,
+        schedule: Schedule::OneCycle,
+        optimizer: OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true },
+        weight_decay: 0.0,
+        augmentation: plan.augmentation,
+        seed: random::bits(plan.seed, 4242),
+    };
+    let done = learn(&mut parameters, &learners, iterations, &rule, |step, losses, _| Ok(listen(step, losses)))?;
+    drop(learners);
+    for (member, bindings) in joint.members.iter_mut().zip(&bindings) {
+        member.graph = bindings.apply(&member.graph, &parameters)?;
+    }
+    Ok(done)
+}
+
+/// Values inside of a deep network that retraining compares with the original's: sums at the ends of residual blocks, or the answers of all hidden layers where
+/// there are no such sums.
+fn hidden_answers(member: &Member) -> Vec<ValueId> {
+    let hidden = &member.layers[..member.layers.len().saturating_sub(1)];
+    if member.layers.len() <= SHALLOW {
+        return Vec::new();
+    }
+    let sums: Vec<ValueId> = hidden.iter().filter_map(|l| l.sum.map(|s| s.output)).collect();
+    if sums.is_empty() { hidden.iter().map(Layer::answer).collect() } else { sums }
+}
+
+/// Losses of a long run as a short curve.
+pub(super) struct Losses {
+    /// Iterations that become one point.
+    every: usize,
+    sums: Vec<f64>,
+    pub points: Vec<(usize, Vec<f64>)>,
+}
+
+impl Losses {
+    const POINTS: usize = 50;
+
+    pub fn over(iterations: usize) -> Self {
+        Self { every: iterations.div_ceil(Self::POINTS).max(1), sums: Vec::new(), points: Vec::new() }
+    }
+
+    pub fn add(&mut self, step: usize, losses: &[f64]) {
+        self.sums.resize(losses.len(), 0.0);
+        self.sums.iter_mut().zip(losses).for_each(|(sum, loss)| *sum += loss);
+        if step.is_multiple_of(self.every) {
+            let sums = std::mem::take(&mut self.sums);
+            self.points.push((step, sums.into_iter().map(|sum| sum / self.every as f64).collect()));
+        }
+    }
+}

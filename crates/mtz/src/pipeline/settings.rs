@@ -1,0 +1,146 @@
+//! What a zip is asked to do: the data of every task, and how to go about it.
+
+use crate::data::Feed;
+use crate::merge::{Align, Matching, Recipe, Share, Streams};
+use crate::plan::Joint;
+use crate::train::Augmentation;
+use std::path::PathBuf;
+
+/// The data of a task.
+#[derive(Clone, Debug)]
+pub struct Task<'a> {
+    /// Its name.
+    pub name: String,
+    /// Samples for statistics and retraining.
+    pub train: &'a Feed,
+    /// Those of them that may be used; all by default.
+    pub samples: Option<Vec<usize>>,
+    /// Samples that errors are reported on.
+    pub test: Option<(&'a Feed, Vec<usize>)>,
+    /// How much it counts.
+    pub weight: f64,
+}
+
+impl<'a> Task<'a> {
+    /// A task that may use all of its samples and counts as much as any other.
+    pub fn whole(name: &str, train: &'a Feed, test: &'a Feed) -> Self {
+        let test = Some((test, (0..test.len()).collect()));
+        Self { name: name.to_owned(), train, samples: None, test, weight: 1.0 }
+    }
+
+    /// The same with at most so many samples to report errors on; with none, nothing is reported.
+    pub(super) fn to_measure(&self, samples: usize) -> Self {
+        let spread = |all: &[usize]| -> Vec<usize> {
+            let step = (all.len() / samples.max(1)).max(1);
+            all.iter().copied().step_by(step).collect()
+        };
+        let test = self.test.as_ref().filter(|_| samples > 0);
+        Self { test: test.map(|(feed, all)| (*feed, spread(all))), ..self.clone() }
+    }
+}
+
+/// Networks with at most so many layers are not deep.
+pub(super) const SHALLOW: usize = 4;
+
+/// What retraining aims at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// The labels.
+    Labels,
+    /// The original networks' answers.
+    Distill,
+}
+
+/// How to zip.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many units to share, unless a layer says otherwise.
+    pub share: Share,
+    /// By name of the layer.
+    pub share_of: Vec<(String, Share)>,
+    /// Which weights shared units get.
+    pub recipe: Recipe,
+    /// Which units go together.
+    pub matching: Matching,
+    /// Which inputs of a layer count as the same; by default what suits recipe and networks.
+    pub align: Option<Align>,
+    /// How units are paired that are added to others.
+    pub streams: Streams,
+    /// Ridge of all solves, relative to the mean of the diagonal.
+    pub ridge: f64,
+    /// Samples per task for statistics.
+    pub calibration: usize,
+    /// Statistics see every image shifted by up to so many pixels. Networks know their training samples by heart; agreeing on what lies beside
+    /// them too is what carries over to new samples.
+    pub shift: usize,
+    /// What retraining does to images, for the same reason.
+    pub augmentation: Augmentation,
+    /// Iterations of retraining after each hidden layer.
+    pub retrain: usize,
+    /// What retraining aims at.
+    pub aim: Aim,
+    /// The highest learning rate of retraining.
+    pub rate: f32,
+    /// Samples of each task per iteration.
+    pub batch_size: usize,
+    /// Where random numbers begin.
+    pub seed: u64,
+    /// Memory an evaluation may take.
+    pub memory: u64,
+    /// Where the state goes after every layer, and where a run that was killed goes on.
+    pub checkpoint: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Everything shared and lightly retrained, with what measured best for the recipe.
+    pub fn new(recipe: Recipe) -> Self {
+        let best = recipe == Recipe::Best;
+        Self {
+            share: Share::All,
+            share_of: Vec::new(),
+            recipe,
+            matching: if best { Matching::Optimal } else { Matching::Greedy },
+            align: None,
+            streams: if best { Streams::First } else { Streams::Last },
+            ridge: if best { 1e-2 } else { 1e-4 },
+            calibration: 20_000,
+            shift: if best { 2 } else { 0 },
+            augmentation: Augmentation { shift: if best { 1 } else { 0 }, flip: false },
+            retrain: 200,
+            aim: Aim::Distill,
+            rate: 2e-3,
+            batch_size: 256,
+            seed: 0,
+            memory: crate::run::DEFAULT_MEMORY,
+            checkpoint: None,
+        }
+    }
+}
+
+impl Plan {
+    /// The same as it suits these networks. Deep ones get fewer iterations per layer and smaller batches, and networks with batch normalisation were
+    /// trained on shifted images as a rule: they need none. What deep ones compute inside is imitated too, which allows a higher rate; sparse ones
+    /// have fewer weights to move, which may move further.
+    pub fn suited(recipe: Recipe, networks: &Joint) -> Self {
+        const ITERATIONS: usize = 600;
+        let usual = Self::new(recipe);
+        let hidden = networks.depth().saturating_sub(1).max(1);
+        let deep = networks.depth() > SHALLOW;
+        let normalised =
+            networks.members.iter().flat_map(|m| m.graph.nodes()).any(|n| n.op.name() == "BatchNormalization");
+        let sparse = networks.members.iter().any(|m| m.layers.iter().any(|l| l.is_sparse(&m.graph)));
+        let faster = match (sparse, deep) {
+            (true, _) => 3.0,
+            (false, true) => 2.0,
+            (false, false) => 1.0,
+        };
+        Self {
+            rate: faster * usual.rate,
+            retrain: usual.retrain.min(ITERATIONS.div_ceil(hidden)),
+            batch_size: if deep { 64 } else { usual.batch_size },
+            shift: if normalised { 0 } else { usual.shift },
+            augmentation: if normalised { Augmentation::default() } else { usual.augmentation },
+            ..usual
+        }
+    }
+}
