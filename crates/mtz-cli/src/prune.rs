@@ -3,7 +3,7 @@
 use crate::args::{Common, MethodName, Prune};
 use crate::samples;
 use crate::show;
-use mtz::data::Part;
+use mtz::data::{Part, without_a_tenth};
 use mtz::error::{Error, Result};
 use mtz::merge::Recipe;
 use mtz::pipeline::{Aim, Plan, Task, errors, retrain};
@@ -24,9 +24,13 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let (train, test) =
         (samples::open(&args.data, &name, &graph, Part::Train)?, samples::open(&args.data, &name, &graph, Part::Test)?);
     // Where there is no test part, a fixed tenth is held out and reported.
-    let whole = test.part == "all";
-    let held_out = |sample: &usize| sample % 10 == 9;
-    let learn: Vec<usize> = (0..train.feed.len()).filter(|s| !whole || !held_out(s)).collect();
+    let all: Vec<usize> = (0..train.feed.len()).collect();
+    let (learn, measured) = if test.part == "all" {
+        let (learn, held_out) = without_a_tenth(&all);
+        (learn, (&train.feed, held_out))
+    } else {
+        (all, (&test.feed, (0..test.feed.len()).collect()))
+    };
     let usual = Plan::new(Recipe::Best);
     let plan = Plan {
         aim: if args.labels { Aim::Labels } else { Aim::Distill },
@@ -40,15 +44,7 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let order = mtz::random::permutation(common.seed, learn.len());
     let chosen: Vec<usize> = order.into_iter().take(calibration).map(|i| learn[i]).collect();
     let from = Calibration::new(&train.feed, chosen, common.seed);
-    let task = Task {
-        test: Some(if whole {
-            (&train.feed, (0..train.feed.len()).filter(held_out).collect())
-        } else {
-            (&test.feed, (0..test.feed.len()).collect())
-        }),
-        samples: Some(learn),
-        ..Task::whole(&name, &train.feed, &test.feed)
-    };
+    let task = Task { test: Some(measured), samples: Some(learn), ..Task::whole(&name, &train.feed, &test.feed) };
     let tasks = [task];
     let begin = Instant::now();
     let bar = show::stages(common.quiet);

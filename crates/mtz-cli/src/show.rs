@@ -158,15 +158,7 @@ pub fn duration(seconds: f64) -> String {
 
 /// A number with thin groups of three digits: 1 234 567.
 pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    mtz::report::in_threes(n, ' ')
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::samples::{self, Prepared};
 use crate::show;
 use crate::tasks::{check_names, value_for};
 use mtz::assemble;
-use mtz::data::Part;
+use mtz::data::{Part, without_a_tenth};
 use mtz::error::{Error, Result};
 use mtz::merge::{Align, Matching, Recipe, Share, Streams};
 use mtz::pipeline::{Aim, Doing, Plan, Task, Zipped, zip};
@@ -49,17 +49,15 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     let mut tasks = Vec::new();
     for (i, (member, (train, test))) in start.members.iter().zip(&data).enumerate() {
         // Where there is no test part, a fixed tenth is held out and reported.
-        let whole = test.part == "all";
-        let held_out = |sample: &usize| sample % 10 == 9;
-        let all = || 0..train.feed.len();
+        let parts = (test.part == "all").then(|| without_a_tenth(&(0..train.feed.len()).collect::<Vec<_>>()));
+        let (learn, held_out) = parts.unzip();
         tasks.push(Task {
             name: member.name.clone(),
             train: &train.feed,
-            samples: whole.then(|| all().filter(|s| !held_out(s)).collect()),
-            test: Some(if whole {
-                (&train.feed, all().filter(held_out).collect())
-            } else {
-                (&test.feed, (0..test.feed.len()).collect())
+            samples: learn,
+            test: Some(match held_out {
+                Some(held_out) => (&train.feed, held_out),
+                None => (&test.feed, (0..test.feed.len()).collect()),
             }),
             weight: weight(args, &names, i)?,
         });

@@ -12,6 +12,7 @@
 //! from layer s) is solved by going down from everything shared: each layer keeps the pairs that are worth their price, which makes pairs
 //! of its neighbours worth less, until nothing changes. Real zips then decide how far to go, on samples that nothing else uses.
 
+use crate::data::without_a_tenth;
 use crate::error::{Error, Result};
 use crate::merge::{Align, Share};
 use crate::pipeline::{Plan, Task, aligned, errors, zip};
@@ -82,8 +83,6 @@ const STEPS: usize = 5;
 const RETRAINED_STEPS: usize = 3;
 /// Tries to reach a size: the prediction does not know how pairs of several tasks overlap.
 const CORRECTIONS: usize = 4;
-/// Every tenth sample that may be learned from is held out.
-const HELD_OUT: usize = 10;
 
 /// News of the search: how many zips are done, and what is being done.
 pub type News<'n> = (usize, &'n str);
@@ -103,10 +102,7 @@ pub fn search(
     let (mut learning, mut measuring, mut samples, mut held_out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for task in tasks {
         let all: Vec<usize> = task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect());
-        let every = |keep: bool| {
-            all.iter().enumerate().filter(move |(i, _)| (i % HELD_OUT == HELD_OUT - 1) != keep).map(|(_, s)| *s)
-        };
-        let (learn, hold): (Vec<usize>, Vec<usize>) = (every(true).collect(), every(false).collect());
+        let (learn, hold) = without_a_tenth(&all);
         if hold.is_empty() {
             return Err(Error::data(format!("{} has too few samples to hold some out", task.name)));
         }

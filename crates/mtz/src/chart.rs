@@ -104,12 +104,14 @@ impl Chart {
             escape(&self.y_label)
         );
         if let Some((value, meaning)) = &self.mark {
+            // Below the line, unless the numbers of the axis stand there.
+            let below = up(*value) + 14.0;
             let _ = writeln!(
                 svg,
                 "<line stroke=\"#888\" stroke-dasharray=\"5 4\" x1=\"{LEFT}\" y1=\"{0:.1}\" x2=\"{right}\" y2=\"{0:.1}\"/>\
                  <text class=\"mtz-ink\" x=\"{3:.1}\" y=\"{1:.1}\" opacity=\"0.7\">{2}</text>",
                 up(*value),
-                up(*value) + 14.0,
+                if below > floor { below - 19.0 } else { below },
                 escape(meaning),
                 LEFT + 6.0
             );

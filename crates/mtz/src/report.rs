@@ -363,11 +363,16 @@ fn fixed(value: Option<f64>, digits: usize) -> String {
 
 /// 1 234 567
 fn grouped(n: u64) -> String {
+    in_threes(n, '\u{202f}')
+}
+
+/// A number with something between every three digits.
+pub fn in_threes(n: u64, between: char) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
         if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push('\u{202f}');
+            text.push(between);
         }
         text.push(digit);
     }

@@ -1,35 +1,19 @@
 //! How a run gets to its result must not change it: values kept between layers or computed anew, in one go or after it was killed.
 #![allow(clippy::unwrap_used)]
 
+mod noise;
+
 use mtz::architecture::{self, Task as Shape};
-use mtz::data::{Dataset, Feed, Normalisation, Samples};
-use mtz::error::Result;
+use mtz::data::Feed;
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
 use mtz::pipeline::{Doing, Plan, Task, zip};
 use mtz::plan::{Joint, Layer};
 use mtz::statistics::{Calibration, Walks, moments};
-use mtz::{assemble, onnx, random};
+use mtz::{assemble, onnx};
+use noise::noise;
 use std::ops::ControlFlow;
 use std::path::Path;
-
-struct Noise;
-
-impl Samples for Noise {
-    fn len(&self) -> usize {
-        60
-    }
-    fn shape(&self) -> &[usize] {
-        &[3, 16, 16]
-    }
-    fn is_bytes(&self) -> bool {
-        false
-    }
-    fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {
-        out.iter_mut().zip(0..).for_each(|(x, i)| *x = random::normal(index as u64 + 1, i));
-        Ok(())
-    }
-}
 
 fn network(architecture: &str, seed: u64) -> Graph {
     let shape = Shape { input: vec![3, 16, 16], outputs: 4, mean: vec![0.4; 3], std: vec![0.6; 3] };
@@ -37,7 +21,7 @@ fn network(architecture: &str, seed: u64) -> Graph {
 }
 
 fn feed(graph: &Graph) -> Feed {
-    Feed::new(Dataset { samples: Box::new(Noise), labels: None }, graph, Normalisation::default()).unwrap()
+    noise(graph, 60)
 }
 
 /// The bytes of two networks zipped, or nothing if `stop` says so.

@@ -1,6 +1,8 @@
 //! Zipping: what must hold for any networks.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod noise;
+
 use mtz::architecture::{self, Task as Shape};
 use mtz::assemble;
 use mtz::data::{self, Feed, Normalisation, OpenOptions, Part};
@@ -185,28 +187,6 @@ fn networks_that_do_not_match_are_refused() {
     assert!(twice.unwrap_err().to_string().contains("two tasks"));
 }
 
-/// Noise of any shape.
-struct Noise(Vec<usize>);
-
-impl data::Samples for Noise {
-    fn len(&self) -> usize {
-        300
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.0
-    }
-
-    fn is_bytes(&self) -> bool {
-        false
-    }
-
-    fn read(&self, index: usize, out: &mut [f32]) -> mtz::error::Result<()> {
-        out.iter_mut().enumerate().for_each(|(i, x)| *x = mtz::random::uniform(index as u64, i as u64));
-        Ok(())
-    }
-}
-
 /// Networks of different input sizes and widths, and fewer samples than inputs: what is missing in one has no weight.
 #[test]
 fn sizes_may_differ() {
@@ -215,11 +195,7 @@ fn sizes_may_differ() {
         architecture::build("lenet-300-100", &shape, width, side as u64).unwrap()
     };
     let (a, b) = (build(28, 10, 0.2), build(14, 3, 0.1));
-    let feed = |graph: &Graph, side: usize| {
-        let dataset = data::Dataset { samples: Box::new(Noise(vec![1, side, side])), labels: None };
-        Feed::new(dataset, graph, Normalisation::default()).unwrap()
-    };
-    let feeds = [feed(&a, 28), feed(&b, 14)];
+    let feeds = [noise::noise(&a, 300), noise::noise(&b, 300)];
     for calibration in [300, 60] {
         let start = Joint::beside(vec![single("a", a.clone()), single("b", b.clone())]).unwrap();
         let tasks = ["a", "b"].iter().zip(&feeds).map(|(name, feed)| Task {

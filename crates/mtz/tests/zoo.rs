@@ -2,44 +2,20 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cases;
+mod noise;
 
 use mtz::architecture::{self, Task as Shape};
 use mtz::assemble;
-use mtz::data::{Dataset, Feed, Normalisation, Samples};
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::{Align, Recipe, Share, Streams};
+use mtz::onnx;
 use mtz::pipeline::{Plan, Task, Zipped, zip};
 use mtz::plan::{Joint, permute_hidden};
 use mtz::run::Runner;
 use mtz::tensor::Tensor;
-use mtz::{onnx, random};
+use noise::noise;
 use std::ops::ControlFlow;
-
-/// Images of noise.
-struct Noise(Vec<usize>, usize);
-
-impl Samples for Noise {
-    fn len(&self) -> usize {
-        self.1
-    }
-    fn shape(&self) -> &[usize] {
-        &self.0
-    }
-    fn is_bytes(&self) -> bool {
-        false
-    }
-    fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {
-        out.iter_mut().zip(0..).for_each(|(x, i)| *x = random::normal(index as u64 + 1, i));
-        Ok(())
-    }
-}
-
-fn noise(graph: &Graph, count: usize) -> Feed {
-    let shape = graph[graph.inputs()[0]].shape.at(1)[1..].to_vec();
-    Feed::new(Dataset { samples: Box::new(Noise(shape, count)), labels: None }, graph, Normalisation::default())
-        .unwrap()
-}
 
 fn zipped(a: &Graph, b: &Graph, plan: &Plan) -> Result<Zipped> {
     let start = Joint::beside(vec![Joint::single("a".into(), a.clone())?, Joint::single("b".into(), b.clone())?])?;

@@ -146,7 +146,8 @@ impl Workshop<'_> {
         data: &str,
         number: u64,
     ) -> Result<Graph> {
-        let seed = self.common.seed.wrapping_add(number);
+        let subject = Subject::named(data)?;
+        let seed = self.common.seed.wrapping_add(number).wrapping_add(subject.seed);
         let folder = self.args.output.join("networks");
         let size = if width == 1.0 { String::new() } else { format!("-x{width}") };
         let path = folder.join(format!("{architecture}{size}-{data}-{seed}.onnx"));
@@ -154,7 +155,6 @@ impl Workshop<'_> {
             return mtz::onnx::read(&path);
         }
         std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
-        let subject = Subject::named(data)?;
         let dataset = self.dataset(subject, Part::Train)?;
         let start = build_for(&dataset, architecture, width, &Normalisation::default(), seed)?;
         let feed = Feed::new(dataset, &start, Normalisation::default())?;

@@ -61,8 +61,8 @@ const KINDS: [Kind; 4] = [
         ],
     },
     Kind { architecture: "vgg-11", width: 0.5, epochs: Some(12), runs: &SWEEP },
-    Kind { architecture: "mobilenet-v2", width: 0.35, epochs: Some(5), runs: &SWEEP },
-    Kind { architecture: "densenet-22", width: 1.0, epochs: Some(5), runs: &SWEEP },
+    Kind { architecture: "mobilenet-v2", width: 0.35, epochs: Some(3), runs: &SWEEP },
+    Kind { architecture: "densenet-22", width: 1.0, epochs: Some(3), runs: &SWEEP },
 ];
 
 /// What came out of a run: how many of a hundred answers are right, for each half.

@@ -16,25 +16,29 @@ pub struct Subject {
     classes: Option<&'static str>,
     /// Whether an image and its mirror image mean the same.
     pub flip: bool,
+    /// Added to the seed of networks: those of one experiment begin with weights of their own. Networks with the same first weights stay alike in training
+    /// and would be easier to zip than networks from two makers.
+    pub seed: u64,
 }
 
-const PLAIN: Subject = Subject { name: "", source: "", label: None, classes: None, flip: false };
+const PLAIN: Subject = Subject { name: "", source: "", label: None, classes: None, flip: false, seed: 0 };
 
 const SUBJECTS: [Subject; 10] = [
     Subject { name: "mnist", source: "mnist", ..PLAIN },
-    Subject { name: "fashion-mnist", source: "fashion-mnist", ..PLAIN },
+    Subject { name: "fashion-mnist", source: "fashion-mnist", seed: 100, ..PLAIN },
     Subject { name: "cifar-10", source: "cifar-10", flip: true, ..PLAIN },
     Subject { name: "cifar-10-0-4", source: "cifar-10", classes: Some("0-4"), flip: true, ..PLAIN },
-    Subject { name: "cifar-10-5-9", source: "cifar-10", classes: Some("5-9"), flip: true, ..PLAIN },
-    Subject { name: "gtsrb", source: "gtsrb", ..PLAIN },
-    Subject { name: "omniglot", source: "omniglot", ..PLAIN },
-    Subject { name: "svhn", source: "svhn", ..PLAIN },
-    Subject { name: "utkface-gender", source: "utkface", label: Some("gender"), flip: true, ..PLAIN },
+    Subject { name: "cifar-10-5-9", source: "cifar-10", classes: Some("5-9"), flip: true, seed: 100, ..PLAIN },
+    Subject { name: "gtsrb", source: "gtsrb", seed: 200, ..PLAIN },
+    Subject { name: "omniglot", source: "omniglot", seed: 300, ..PLAIN },
+    Subject { name: "svhn", source: "svhn", seed: 400, ..PLAIN },
+    Subject { name: "utkface-gender", source: "utkface", label: Some("gender"), flip: true, seed: 500, ..PLAIN },
     Subject {
         name: "utkface-attributes",
         source: "utkface",
         label: Some("gender+race+age_group"),
         flip: true,
+        seed: 600,
         ..PLAIN
     },
 ];

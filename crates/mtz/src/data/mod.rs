@@ -65,6 +65,13 @@ impl std::fmt::Debug for Dataset {
     }
 }
 
+/// Samples to learn from, and every tenth held out to measure on.
+pub fn without_a_tenth(samples: &[usize]) -> (Vec<usize>, Vec<usize>) {
+    let (held_out, learn): (Vec<_>, Vec<_>) = samples.iter().enumerate().partition(|(i, _)| i % 10 == 9);
+    let plain = |chosen: Vec<(usize, &usize)>| chosen.into_iter().map(|(_, sample)| *sample).collect();
+    (plain(learn), plain(held_out))
+}
+
 /// How to open data.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
