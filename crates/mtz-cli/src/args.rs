@@ -21,16 +21,16 @@ pub struct Cli {
 #[derive(Debug, Args)]
 pub struct Common {
     /// Print one JSON object on stdout, and nothing else there
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 900)]
     pub json: bool,
     /// No progress bar
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, display_order = 901)]
     pub quiet: bool,
     /// Threads to use [default: all cores]. Results do not depend on it
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, global = true, display_order = 902, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Where random numbers begin: the same seed gives the same result
-    #[arg(long, global = true, value_name = "N", default_value = "0")]
+    #[arg(long, global = true, display_order = 903, value_name = "N", default_value = "0")]
     pub seed: u64,
 }
 
@@ -53,7 +53,7 @@ pub enum Command {
 ///
 /// Exits with 1 and lists every offending node if a model uses something that is not supported.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  mtz inspect models/digits.onnx")]
+#[command(after_help = "Example:\n  mtz inspect models/lenet-5-a.onnx")]
 pub struct Inspect {
     /// ONNX files
     #[arg(required = true, value_name = "MODEL")]
@@ -62,7 +62,7 @@ pub struct Inspect {
 
 /// Measure error and loss of a model on labelled data
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  mtz eval models/digits.onnx --data data/mnist")]
+#[command(after_help = "Example:\n  mtz eval models/lenet-5-a.onnx --data data/mnist")]
 pub struct Eval {
     /// An ONNX file; NAME=PATH names its task, which is the file's stem otherwise
     #[arg(value_name = "MODEL")]
@@ -98,37 +98,37 @@ pub struct Train {
     #[arg(long)]
     pub force: bool,
     /// Go on with this model instead of starting from scratch
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", help_heading = "Network")]
     pub from: Option<PathBuf>,
     /// So many times the usual width
-    #[arg(long, value_name = "X", default_value = "1")]
+    #[arg(long, value_name = "X", default_value = "1", help_heading = "Network")]
     pub width: f64,
     /// Passes over the data [default: by the kind of network]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Training")]
     pub epochs: Option<usize>,
     /// Samples per step [default: 64]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Training")]
     pub batch_size: Option<NonZeroUsize>,
     /// The highest learning rate [default: by the kind of network]
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", help_heading = "Training")]
     pub lr: Option<f32>,
     /// How much weights are pulled towards zero [default: by the kind of network]
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", help_heading = "Training")]
     pub weight_decay: Option<f32>,
     /// Shift training images by up to so many pixels [default: 2 for networks with batch norm, 0 for others]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Training")]
     pub shift: Option<usize>,
     /// Mirror every second training image
-    #[arg(long)]
+    #[arg(long, help_heading = "Training")]
     pub flip: bool,
     /// The share of the training samples held out to choose the best epoch; 0 keeps the last
-    #[arg(long, value_name = "X", default_value = "0")]
+    #[arg(long, value_name = "X", default_value = "0", help_heading = "Training")]
     pub validation: f32,
     /// Bring the hidden units into a random order afterwards; the network computes the same
-    #[arg(long)]
+    #[arg(long, help_heading = "Training")]
     pub permute: bool,
     /// The size folders of images are brought to, as CxHxW
-    #[arg(long, value_name = "CxHxW")]
+    #[arg(long, value_name = "CxHxW", help_heading = "Network")]
     pub image_size: Option<String>,
     /// Memory an evaluation may take, like 800M or 8G
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
@@ -157,60 +157,60 @@ pub struct Zip {
     pub force: bool,
     /// How many units of each hidden layer to share: all, a fraction like 0.5 (of the smaller network's), a count like 64, a threshold like
     /// below=1e-3 on the distance d, or layer by layer: conv1=0.5,fc6=1792
-    #[arg(long, value_name = "HOW", default_value = "all")]
+    #[arg(long, value_name = "HOW", default_value = "all", help_heading = "Sharing")]
     pub share: String,
     /// Share as much as loses at most so many points of error in any task; how much in which layer is found out, on a tenth of the training
     /// samples that nothing else uses
-    #[arg(long, value_name = "POINTS", conflicts_with = "share")]
+    #[arg(long, value_name = "POINTS", conflicts_with = "share", help_heading = "Sharing")]
     pub max_error_increase: Option<f64>,
     /// Share as little as brings the joint model to this size: a part of all networks together like 60%, or bytes like 30MB
-    #[arg(long, value_name = "SIZE", conflicts_with = "share", value_parser = size)]
+    #[arg(long, value_name = "SIZE", conflicts_with = "share", value_parser = size, help_heading = "Sharing")]
     pub target_size: Option<Size>,
     /// Share at least so much: shared weights in units of one network, like 40%
-    #[arg(long, value_name = "PART", conflicts_with = "share", value_parser = percent)]
+    #[arg(long, value_name = "PART", conflicts_with = "share", value_parser = percent, help_heading = "Sharing")]
     pub min_sharing: Option<f64>,
     /// Which weights shared units get: what measured best, or the paper to the letter
-    #[arg(long, value_enum, default_value = "best")]
+    #[arg(long, value_enum, default_value = "best", help_heading = "Sharing")]
     pub recipe: RecipeName,
     /// Which units go together [default: optimal for --recipe best, greedy for --recipe paper]
-    #[arg(long = "match", value_enum, value_name = "HOW")]
+    #[arg(long = "match", value_enum, value_name = "HOW", help_heading = "Sharing")]
     pub matching: Option<MatchName>,
     /// Which inputs of a layer count as the same, so that weights from them can be shared [default: all in residual networks, shared in others]
-    #[arg(long, value_enum, value_name = "WHICH")]
+    #[arg(long, value_enum, value_name = "WHICH", help_heading = "Sharing")]
     pub align: Option<AlignName>,
     /// How units are paired that are added to those of earlier layers, as in residual networks [default: first; last for --recipe paper]
-    #[arg(long, value_enum, value_name = "HOW")]
+    #[arg(long, value_enum, value_name = "HOW", help_heading = "Sharing")]
     pub streams: Option<StreamsName>,
     /// How much the first of two tasks counts, between 0 and 1
-    #[arg(long, value_name = "X", conflicts_with = "weight")]
+    #[arg(long, value_name = "X", conflicts_with = "weight", help_heading = "Sharing")]
     pub alpha: Option<f64>,
     /// How much a task counts beside the others, like age=2 [default: 1]
-    #[arg(long, value_name = "TASK=X")]
+    #[arg(long, value_name = "TASK=X", help_heading = "Sharing")]
     pub weight: Vec<Named<f64>>,
     /// Samples per task for the statistics, at most; large networks take fewer where a layer has many positions [default: 20000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Statistics")]
     pub calibration: Option<NonZeroUsize>,
     /// Shift images by up to so many pixels for the statistics, and by half as many for retraining: networks should agree on
     /// more than the samples they were trained on [default: 2; 0 for networks with batch normalisation and for --recipe paper]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Statistics")]
     pub shift: Option<usize>,
     /// Mirror every second image when retraining: right if a mirror image means the same
-    #[arg(long)]
+    #[arg(long, help_heading = "Retraining")]
     pub flip: bool,
     /// Iterations of retraining per hidden layer; 0 for none [default: 200, or fewer so that all layers together have 600]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Retraining")]
     pub retrain: Option<usize>,
     /// Retrain on the labels
-    #[arg(long, conflicts_with = "distill")]
+    #[arg(long, conflicts_with = "distill", help_heading = "Retraining")]
     pub labels: bool,
     /// Retrain towards the original networks' answers, which needs no labels (the default)
-    #[arg(long)]
+    #[arg(long, help_heading = "Retraining")]
     pub distill: bool,
     /// The highest learning rate of retraining [default: 0.002; 0.004 for deep networks, 0.006 for sparse ones]
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", help_heading = "Retraining")]
     pub lr: Option<f32>,
     /// Samples of each task per iteration of retraining [default: 256; 64 for deep networks]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Retraining")]
     pub batch_size: Option<NonZeroUsize>,
     /// Also write a report to look at
     #[arg(long, value_name = "FILE.html")]
@@ -224,7 +224,7 @@ pub struct Zip {
     /// One input for all tasks; needs equal input shapes
     #[arg(long)]
     pub common_input: bool,
-    /// Memory an evaluation may take, like 800M or 8G
+    /// Memory to stay within, like 800M or 8G
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
     pub memory: u64,
 }
@@ -457,31 +457,31 @@ impl Train {
 pub struct Data {
     /// An .npz file, a folder with MNIST's IDX files, a CIFAR binary file or folder, or a folder with one sub-folder of
     /// images per class. A folder with a train and a test part is evaluated on the second
-    #[arg(long, value_name = "PATH", required = true)]
+    #[arg(long, value_name = "PATH", required = true, help_heading = "Data")]
     pub data: Vec<Named<PathBuf>>,
     /// Test data of its own, in the same formats
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Data")]
     pub test: Vec<Named<PathBuf>>,
     /// The label array of an .npz that has several; a+b+c takes several as yes-or-no attributes, one for each class
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Data")]
     pub label: Vec<Named<String>>,
     /// Take some classes only, like 5-9; they are counted from 0 then
-    #[arg(long, value_name = "[TASK=]FIRST-LAST")]
+    #[arg(long, value_name = "[TASK=]FIRST-LAST", help_heading = "Data")]
     pub classes: Vec<Named<mtz::data::Classes>>,
     /// Subtract from the scaled samples: one number, or one per channel
-    #[arg(long, value_name = "M,M,M", allow_hyphen_values = true)]
+    #[arg(long, value_name = "M,M,M", allow_hyphen_values = true, help_heading = "Data")]
     pub mean: Vec<Named<Numbers>>,
     /// Divide by, after that: one number, or one per channel
-    #[arg(long, value_name = "S,S,S")]
+    #[arg(long, value_name = "S,S,S", help_heading = "Data")]
     pub std: Vec<Named<Numbers>>,
     /// Multiply samples by this [default: 1/255 for uint8, 1 for everything else]
-    #[arg(long, value_name = "X", conflicts_with = "raw", allow_hyphen_values = true)]
+    #[arg(long, value_name = "X", conflicts_with = "raw", allow_hyphen_values = true, help_heading = "Data")]
     pub scale: Option<f32>,
     /// Leave uint8 samples as they are, 0 to 255
-    #[arg(long)]
+    #[arg(long, help_heading = "Data")]
     pub raw: bool,
     /// What to do with images of another size than the model's: cut out the middle, or distort
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Data")]
     pub resize: Option<Resize>,
 }
 

@@ -89,6 +89,14 @@ fn eval_says_what_does_not_fit() {
     assert!(error.contains("\"input\" expects [N, 1, 28, 28] but the data has [N, 3, 32, 32] (uint8)"), "{error}");
     let (error, hint) = failure(&["eval", &model, "--data", &data, "--memory", "1K"]);
     assert!(error.contains("memory") && hint.contains("--memory"), "{error}");
+    // A zip says what it takes before it begins, and so does a dry run.
+    let (a, b, out) =
+        (here("../../models/lenet-5-a.onnx"), here("../../models/lenet-5-b.onnx"), here("never-written.onnx"));
+    for more in [&[][..], &["--dry-run"]] {
+        let zip = [&["zip", &a, &b, "--data", &data, "-o", &out, "--memory", "5M"][..], more].concat();
+        let (error, hint) = failure(&zip);
+        assert!(error.starts_with("zipping these networks takes") && hint.contains("--memory"), "{error}");
+    }
     let (error, _) = failure(&["eval", &model, "--data", &data, "--mean", "1,2"]);
     assert!(error.contains("--mean has 2 numbers for 1 channels"), "{error}");
     let (error, _) = failure(&["eval", &model, "--data", &data, "--label", "y"]);
