@@ -157,7 +157,7 @@ fn show_prediction(prediction: &Prediction, common: &Common) {
     show::result(&show::table(&rows));
     show::result(&format!(
         "\nparameters {} -> {} ({:.1} %), {} of them shared; {iterations} iterations of retraining\n\
-         about {} of time and {} MiB of memory; nothing was computed",
+         about {} of time and {} MiB of memory; nothing was zipped",
         show::grouped(*parameters_before as u64),
         show::grouped(*parameters as u64),
         100.0 * *parameters as f64 / (*parameters_before).max(1) as f64,

@@ -49,6 +49,22 @@ impl Scores {
     }
 }
 
+/// The numbers that an output is made of by a final `Softmax` or `Sigmoid`, and whether each of them answers a question of its own (`Sigmoid`). Losses
+/// are made for these.
+pub fn logits(graph: &Graph, output: ValueId) -> (ValueId, bool) {
+    let mut at = output;
+    for node in graph.nodes().iter().rev() {
+        let Some(input) = node.inputs.iter().flatten().next().copied().filter(|_| node.output == at) else { continue };
+        match &node.op {
+            Op::Softmax(_) => return (input, false),
+            Op::Sigmoid(_) | Op::HardSigmoid(_) => return (input, true),
+            op if op.is_view() => at = input,
+            _ => break,
+        }
+    }
+    (output, false)
+}
+
 /// How to evaluate.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {

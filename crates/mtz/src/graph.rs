@@ -165,6 +165,11 @@ impl Graph {
         self.outputs.push(id);
     }
 
+    /// The same with other outputs; values keep their identifiers.
+    pub fn with_outputs(&self, outputs: Vec<ValueId>) -> Self {
+        Self { outputs, ..self.clone() }
+    }
+
     /// The part of the graph that computes these values, as its outputs.
     pub fn up_to(&self, outputs: &[ValueId]) -> Result<Self> {
         let mut live: HashSet<ValueId> = outputs.iter().copied().collect();

@@ -9,12 +9,13 @@ use crate::linalg::Factor;
 use crate::merge::Recipe;
 use crate::pipeline::{
     Plan, Spare, Task, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer, paired_in_order,
-    retrain, rounds,
+    patches, retrain, retraining as retraining_bytes, rounds,
 };
 use crate::plan::{Joint, Member};
 use crate::run::Runner;
-use crate::statistics::{Calibration, positions};
+use crate::statistics::{Calibration, batch_bytes, behind, positions};
 use crate::tensor::Tensor;
+use crate::walk::bytes_at;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -67,13 +68,14 @@ struct Rates {
 
 /// Says what zipping will give and take.
 pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction> {
+    let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
+    // What cannot be done is refused before anything is tried.
+    let spare = Spare::all(start, tasks, &samples, plan)?;
     let joint = paired_in_order(start, plan);
     let (parameters, shared) = joint.parameters();
     let rates = Rates::measured(start)?;
     let depth = start.depth();
     let again = rounds(start, plan) as f64;
-    let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
-    let spare = Spare::all(start, tasks, &samples, plan)?;
     let few = few_to_measure(start, tasks);
     let whole: Vec<f64> = start.members.iter().map(|m| m.multiply_adds() as f64).collect();
     let tested = |t: usize| tasks[t].test.as_ref().filter(|(feed, _)| feed.labels().is_some()).map_or(0, |t| t.1.len());
@@ -83,7 +85,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
     for (layer, spare) in spare.into_iter().enumerate() {
         let from = calibrations(start, tasks, &samples, layer, plan, spare);
         let (mut forward, mut sums, mut seen, mut size, mut flowing) = (0.0, 0.0, 0, 0, 0);
-        for ((member, from), way) in start.members.iter().zip(&from).zip(&mut ways) {
+        for (((member, from), way), own) in start.members.iter().zip(&from).zip(&mut ways).zip(&samples) {
             let at = &member.layers[layer];
             let rows = positions(&member.graph, at, from.samples.len());
             let columns = (at.columns() + 1) as f64;
@@ -93,8 +95,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
             sums += rows as f64 * columns * (0.5 * columns + at.units as f64 * (1.0 + one_sided));
             seen += rows;
             size = size.max(at.columns() + 1);
-            let runner = Runner::new(&member.graph);
-            flowing += runner.peak_bytes(from.batch_size) - runner.peak_bytes(0) + way.kept;
+            flowing += batch_bytes(&member.graph, patches(member, own), from.batch_size) + way.kept();
         }
         // Columns that only some tasks have stand beside each other.
         let common =
@@ -132,9 +133,12 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
     let each = plan.memory / 2 / tasks.len().max(1) as u64;
     let measuring = start.members.iter().map(|m| {
         let runner = Runner::new(&m.graph);
-        runner.peak_bytes(measured_at_a_time(&m.graph, each)) - runner.peak_bytes(0)
+        runner.peak_bytes(measured_at_a_time(&m.graph, each)).saturating_sub(runner.weight_bytes())
     });
-    let memory = networks(start) + memory.max(measuring.sum());
+    let mut memory = networks(start) + memory.max(measuring.sum());
+    if iterations > 0 {
+        memory = memory.max(retraining_bytes(start, plan, plan.batch_size));
+    }
     let parameters_before = start.parameters().0;
     Ok(Prediction { parameters_before, parameters, shared, layers, memory, seconds, iterations, retraining })
 }
@@ -142,12 +146,11 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
 /// How far the two networks of a task have got ([`crate::statistics::Walks`]): layers whose inputs are known.
 #[derive(Default)]
 struct Way {
-    merged: usize,
-    original: usize,
+    /// And the bytes they take.
+    merged: (usize, u64),
+    original: (usize, u64),
     /// On so many samples.
     images: usize,
-    /// Bytes of what is known.
-    kept: u64,
 }
 
 impl Way {
@@ -159,45 +162,64 @@ impl Way {
             member.layers[layers].iter().map(one).sum()
         };
         let (known, new) = (images.min(self.images) as f64, images.saturating_sub(self.images) as f64);
-        let bytes = |l: usize| -> Option<u64> {
-            let input = member.graph[member.layers.get(l)?.input].shape.elements(1);
-            Some(4 * (input * images) as u64).filter(|bytes| *bytes <= from.room)
+        // What stands too far back and takes too much is forgotten.
+        for way in [&mut self.merged, &mut self.original] {
+            *way = if way.1 > from.room { (0, 0) } else { *way };
+        }
+        let kept = |node: usize| {
+            let bytes = bytes_at(&member.graph, node).saturating_mul(images as u64);
+            (bytes <= from.room).then_some(bytes)
         };
-        let mut done = known * work(self.merged.min(layer)..layer) + new * work(0..layer);
-        self.kept = 0;
-        if let Some(kept) = bytes(layer) {
-            (self.merged, self.kept) = (layer, kept);
+        let at = &member.layers[layer];
+        let mut done = known * work(self.merged.0.min(layer)..layer) + new * work(0..layer);
+        if let Some(bytes) = kept(at.node) {
+            self.merged = (layer, bytes);
         }
         if asked {
-            done += known * work(self.original.min(layer)..layer + 1) + new * work(0..layer + 1);
-            if let Some(kept) = bytes(layer + 1) {
-                self.original = layer + 1;
-                self.kept += kept;
+            done += known * work(self.original.0.min(layer)..layer + 1) + new * work(0..layer + 1);
+            if let Some(bytes) = kept(behind(&member.graph, at)) {
+                self.original = (layer + 1, bytes);
             }
         }
         self.images = self.images.max(images);
         done
     }
+
+    fn kept(&self) -> u64 {
+        self.merged.1 + self.original.1
+    }
 }
 
-/// Seconds of a step of retraining, by trying a few. One that is `expected` to take long is tried with fewer samples.
+/// Seconds of a step of retraining, by trying a few. One that is `expected` to take long is tried with few samples and with twice as many: part of
+/// it does not depend on their number.
 fn step(start: &Joint, tasks: &[Task], plan: &Plan, expected: f64) -> Result<f64> {
-    const STEPS: usize = 4;
     const PATIENCE: f64 = 1.0;
+    let samples = |t: &Task| t.samples.as_ref().map_or(t.train.len(), Vec::len);
+    let whole = tasks.iter().map(samples).fold(plan.batch_size, usize::min);
     let part = (PATIENCE / expected.max(1e-9)).min(1.0);
-    let batch_size = ((plan.batch_size as f64 * part) as usize).max(1);
+    let few = ((whole as f64 * part) as usize).max(1);
+    if 2 * few > whole {
+        return tried(start, tasks, plan, whole);
+    }
+    let (first, second) = (tried(start, tasks, plan, few)?, tried(start, tasks, plan, 2 * few)?);
+    Ok(first + (second - first).max(0.0) * (whole - few) as f64 / few as f64)
+}
+
+/// Seconds of the quickest of a few steps with so many samples of each task.
+fn tried(start: &Joint, tasks: &[Task], plan: &Plan, batch_size: usize) -> Result<f64> {
+    const STEPS: usize = 4;
     let originals: Vec<_> = start.members.iter().map(|m| m.graph.clone()).collect();
     let weights = vec![1.0 / tasks.len().max(1) as f64; tasks.len()];
     let (mut last, mut least) = (None, f64::INFINITY);
-    let tried = Plan { batch_size, ..plan.clone() };
-    retrain(&mut start.clone(), tasks, &originals, &weights, &tried, STEPS, |_, _| {
+    let plan = Plan { batch_size, ..plan.clone() };
+    retrain(&mut start.clone(), tasks, &originals, &weights, &plan, STEPS, |_, _| {
         let now = Instant::now();
         if let Some(before) = last.replace(now) {
             least = least.min(now.duration_since(before).as_secs_f64());
         }
         ControlFlow::Continue(())
     })?;
-    Ok(least * plan.batch_size as f64 / batch_size as f64)
+    Ok(least)
 }
 
 impl Rates {

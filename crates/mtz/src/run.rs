@@ -63,9 +63,7 @@ impl<'g> Runner<'g> {
     /// The most memory that values take at one time for a batch of `batch` samples, weights included.
     pub fn peak_bytes(&self, batch: usize) -> u64 {
         let bytes = |id: &ValueId| 4u64.saturating_mul(self.graph[*id].shape.elements(batch) as u64);
-        let weights: u64 =
-            self.graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| 4 * t.data().len() as u64).sum();
-        let mut now = self.graph.inputs().iter().map(bytes).fold(weights, u64::saturating_add);
+        let mut now = self.graph.inputs().iter().map(bytes).fold(self.weight_bytes(), u64::saturating_add);
         let mut peak = now;
         for (node, dead) in self.graph.nodes().iter().zip(&self.dead_after) {
             now = now.saturating_add(bytes(&node.output));
@@ -77,6 +75,11 @@ impl<'g> Runner<'g> {
             now = dead.iter().fold(now, |now, id| now.saturating_sub(bytes(id)));
         }
         peak
+    }
+
+    /// Bytes of the network's weights.
+    pub fn weight_bytes(&self) -> u64 {
+        self.graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| 4 * t.data().len() as u64).sum()
     }
 
     /// Refuses a batch size whose values would not fit into the memory allowed.

@@ -52,15 +52,14 @@ impl<'a> Calibration<'a> {
         }
     }
 
-    /// The same with batches that take at most `batches` bytes, of the network's values and of `patches` bytes an image beside them
-    /// ([`bytes_per_image`]), and `room` bytes for what is kept in between.
+    /// The same with batches that take at most `batches` bytes ([`batch_bytes`]), and `room` bytes for what is kept in between.
     #[must_use]
     pub fn within(self, batches: u64, room: u64, graph: &Graph, patches: u64) -> Self {
-        let runner = Runner::new(graph);
-        // A divisor of BATCH, so that whole batches stay whole.
-        let batch_size = 1 << (batches / flow(graph, patches)).clamp(1, BATCH as u64).ilog2();
-        // One sample at a time is the least there is, and what is kept for later comes on top.
-        let memory = batches.max(2 * runner.peak_bytes(batch_size));
+        // A divisor of BATCH, so that whole batches stay whole. One sample at a time is the least there is.
+        let sizes = (0..=BATCH.ilog2()).rev().map(|k| 1 << k);
+        let batch_size = sizes.into_iter().find(|n| batch_bytes(graph, patches, *n) <= batches).unwrap_or(1);
+        // What is kept for later comes on top.
+        let memory = batches.max(2 * Runner::new(graph).peak_bytes(batch_size));
         Self { batch_size, room, memory, ..self }
     }
 
@@ -71,10 +70,13 @@ impl<'a> Calibration<'a> {
     }
 }
 
-/// Bytes that one more image in a batch takes.
-pub fn flow(graph: &Graph, patches: u64) -> u64 {
+/// Bytes that a batch takes beside the weights: the network's values, and `patches` for each image ([`bytes_per_image`]).
+pub fn batch_bytes(graph: &Graph, patches: u64, images: usize) -> u64 {
     let runner = Runner::new(graph);
-    runner.peak_bytes(2).saturating_sub(runner.peak_bytes(1)).saturating_add(patches).max(1)
+    runner
+        .peak_bytes(images)
+        .saturating_sub(runner.weight_bytes())
+        .saturating_add(patches.saturating_mul(images as u64))
 }
 
 /// Bytes that the samples of a layer take which one of `images` images gives it, with what it answers and should answer.
@@ -143,15 +145,9 @@ pub fn moments(
     let count = from.samples.len();
     let mut inputs = walks.merged.step(merged, &inputs, layer.node, count, (from.room, from.memory))?;
     let target = sum.map_or(layer.answer(), |s| s.output);
-    // The original's layer does not change: it can be passed.
-    let next = |graph: &Graph| {
-        let behind = graph.nodes().iter().skip(layer.node + 1);
-        let first = behind.take_while(|n| !matches!(n.op, Op::Conv(_) | Op::Gemm(_))).count();
-        layer.node + 1 + first
-    };
     let walk = &mut walks.original;
-    let outputs =
-        original.map(|original| walk.step(original, &[target], next(original), count, (from.room, from.memory)));
+    let outputs = original
+        .map(|original| walk.step(original, &[target], behind(original, layer), count, (from.room, from.memory)));
     let mut outputs = outputs.transpose()?;
     let units = if original.is_some() { layer.units } else { 0 };
     let new = if from.keep { Moments::of_rows } else { Moments::new };
@@ -189,6 +185,12 @@ pub fn moments(
         samples.iter_mut().for_each(|samples| samples.add(&x, &y, &floor));
     }
     Ok(Seen { moments, samples })
+}
+
+/// Where the original stands afterwards: its layer does not change, so it can be passed.
+pub(crate) fn behind(graph: &Graph, layer: &Layer) -> usize {
+    let nodes = graph.nodes().iter().skip(layer.node + 1);
+    layer.node + 1 + nodes.take_while(|n| !matches!(n.op, Op::Conv(_) | Op::Gemm(_))).count()
 }
 
 /// Some output positions of every image of a batch.

@@ -36,9 +36,12 @@ impl Walk {
         samples: usize,
         (room, memory): (u64, u64),
     ) -> Result<Step<'w>> {
-        let kept = live(graph, node);
-        let bytes: u64 = kept.iter().map(|id| 4 * graph[*id].shape.elements(1) as u64).sum();
-        let kept = (bytes.saturating_mul(samples as u64) <= room).then_some(kept);
+        // Where this layer needs more memory than the one before, what was kept there may be too much.
+        let standing = self.batches.iter().flatten().flat_map(|stand| &stand.values);
+        if standing.map(|tensor| 4 * tensor.data().len() as u64).sum::<u64>() > room {
+            self.restart();
+        }
+        let kept = (bytes_at(graph, node).saturating_mul(samples as u64) <= room).then(|| live(graph, node));
         let outputs: Vec<ValueId> = wanted.iter().chain(kept.iter().flatten()).copied().collect();
         let mut parts = BTreeMap::from([(0, graph.up_to(&outputs)?)]);
         for stand in self.batches.iter().flatten() {
@@ -80,6 +83,11 @@ impl Step<'_> {
         };
         Ok(values)
     }
+}
+
+/// Bytes that are kept for one sample by who stands at `node`.
+pub(crate) fn bytes_at(graph: &Graph, node: usize) -> u64 {
+    live(graph, node).iter().map(|id| 4 * graph[*id].shape.elements(1) as u64).sum()
 }
 
 /// What nodes from `node` on read of what is computed before, inputs included.

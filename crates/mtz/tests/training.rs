@@ -5,7 +5,7 @@ use mtz::architecture::{self, Task};
 use mtz::data::{Dataset, Feed, Labels, Normalisation, Samples};
 use mtz::error::Result;
 use mtz::graph::Graph;
-use mtz::op::{Dropout, Gemm};
+use mtz::op::{Dropout, Gemm, Softmax};
 use mtz::random;
 use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{
@@ -244,4 +244,18 @@ fn one_output_learns_two_classes() {
     let graph = architecture::build("lenet-300-100", &task, 0.25, 3).unwrap();
     let report = fit(&graph, &feed(&graph), &how(4), |_| ControlFlow::Continue(())).unwrap();
     assert!(report.validation.unwrap().error < 5.0);
+}
+
+/// A network that ends in Softmax, as Keras writes it, learns from what stands in front of that.
+#[test]
+fn a_final_softmax_learns_like_logits() {
+    let plain = network("lenet-300-100", 3);
+    let mut ended = plain.clone();
+    let end = ended.add_node("end", Softmax { axis: 1 }, vec![Some(plain.outputs()[0])], "probabilities").unwrap();
+    let ended = ended.with_outputs(vec![end]);
+    let weights = |graph: &Graph| -> Vec<Vec<f32>> {
+        let report = fit(graph, &feed(graph), &how(1), |_| ControlFlow::Continue(())).unwrap();
+        report.graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().to_vec()).collect()
+    };
+    assert_eq!(weights(&plain), weights(&ended));
 }

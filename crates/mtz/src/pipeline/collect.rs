@@ -11,9 +11,6 @@ use crate::random;
 use crate::statistics::{BATCH, Calibration, Seen, Walks, bytes_per_image, moments, positions, wanted};
 use rayon::prelude::*;
 
-/// Numbers of samples of a layer that may be kept, for all tasks together.
-const ROOM: usize = 1 << 28;
-
 /// How each task's statistics of a layer are collected. `samples` are those of each task that may be used.
 pub(crate) fn calibrations<'a>(
     joint: &Joint,
@@ -27,7 +24,9 @@ pub(crate) fn calibrations<'a>(
     let seen: usize =
         members().map(|(m, own)| positions(&m.graph, &m.layers[layer], enough(m, layer, own).len())).sum();
     let inputs = joint.members.iter().map(|m| m.layers[layer].columns()).min().unwrap_or(0);
-    let beside = if rounds(joint, plan) > 0 { ROOM / tasks.len().max(1) } else { 0 };
+    // Samples for one-sided targets may take an eighth of the memory, for all tasks together.
+    let numbers = usize::try_from(plan.memory / 8 / 4).unwrap_or(usize::MAX);
+    let beside = if rounds(joint, plan) > 0 { numbers / tasks.len().max(1) } else { 0 };
     let of = |((member, own), task): ((&Member, &Vec<usize>), &Task<'a>)| Calibration {
         keep: seen < inputs,
         beside,
@@ -43,7 +42,7 @@ pub(crate) fn calibrations<'a>(
 }
 
 /// Bytes of samples that an image gives a layer, at most: batches stay the same from layer to layer.
-pub(super) fn patches(member: &Member, samples: &[usize]) -> u64 {
+pub(crate) fn patches(member: &Member, samples: &[usize]) -> u64 {
     let layers = member.layers.iter().enumerate();
     let bytes = layers.map(|(l, at)| bytes_per_image(&member.graph, at, enough(member, l, samples).len()));
     bytes.max().unwrap_or(0)

@@ -6,7 +6,9 @@ use super::{aligned, share_of};
 use crate::error::{Error, Result};
 use crate::merge::{Align, Share, Streams};
 use crate::plan::Joint;
-use crate::statistics::{Calibration, flow, positions};
+use crate::run::Runner;
+use crate::statistics::{Calibration, batch_bytes, positions};
+use crate::train::Program;
 use std::collections::BTreeSet;
 
 /// Bytes that each task may use beside the networks and what merging a layer takes.
@@ -25,26 +27,63 @@ impl Spare {
 
     /// For every layer. Batches are the same in all layers; what is kept may be more where merging takes less.
     pub fn all(start: &Joint, tasks: &[Task], samples: &[Vec<usize>], plan: &Plan) -> Result<Vec<Self>> {
-        let joint = paired_in_order(start, plan);
         let count = start.members.len().max(1) as u64;
         let most = Self::of(plan.memory / count);
-        let fixed: Vec<u64> = (0..start.depth())
-            .map(|l| networks(start) + of_layer(&joint, l, &calibrations(start, tasks, samples, l, plan, most)))
-            .collect();
+        let to_be = to_be(start, plan);
+        let fixed = |l: usize| {
+            let from = calibrations(start, tasks, samples, l, plan, most);
+            networks(start) + to_be.iter().map(|joint| of_layer(joint, l, &from)).max().unwrap_or(0)
+        };
+        let fixed: Vec<u64> = (0..start.depth()).map(fixed).collect();
         let worst = fixed.iter().copied().max().unwrap_or(0);
-        let least = start.members.iter().zip(samples).map(|(m, own)| 4 * flow(&m.graph, patches(m, own))).max();
-        let needed = worst.saturating_add(count * least.unwrap_or(0));
+        let one = start.members.iter().zip(samples).map(|(m, own)| batch_bytes(&m.graph, patches(m, own), 1)).max();
+        let needed = worst.saturating_add(count * 2 * one.unwrap_or(0));
         if needed > plan.memory {
-            return Err(Error::limit(format!(
-                "zipping these networks takes {} MiB of memory, {} MiB are allowed",
-                needed.div_ceil(1 << 20),
-                plan.memory >> 20
-            ))
-            .hint("allow more with --memory"));
+            return Err(too_much(needed, plan).hint("allow more with --memory"));
+        }
+        let needed = retraining(start, plan, plan.batch_size);
+        if plan.retrain > 0 && needed > plan.memory {
+            let fits = (0..plan.batch_size.max(1).ilog2()).rev().map(|k| 1 << k);
+            let fits = fits.into_iter().find(|n| retraining(start, plan, *n) <= plan.memory);
+            let hint = fits.map_or("allow more with --memory, or use --retrain 0".to_owned(), |n| {
+                format!("allow more with --memory, or use --batch-size {n} or --retrain 0")
+            });
+            return Err(too_much(needed, plan).hint(hint));
         }
         let batches = (plan.memory - worst) / count / 2;
         Ok(fixed.iter().map(|own| Self { batches, room: (plan.memory - own) / count / 4 }).collect())
     }
+}
+
+fn too_much(needed: u64, plan: &Plan) -> Error {
+    Error::limit(format!(
+        "zipping these networks takes {} MiB of memory, {} MiB are allowed",
+        needed.div_ceil(1 << 20),
+        plan.memory >> 20
+    ))
+}
+
+/// The joint model to be; where it depends on a threshold, what it is at least and at most.
+fn to_be(start: &Joint, plan: &Plan) -> Vec<Joint> {
+    let mut all = vec![paired_in_order(start, plan)];
+    let below = |share: &Share| matches!(share, Share::Below(_));
+    if below(&plan.share) || plan.share_of.iter().any(|(_, share)| below(share)) {
+        let nothing = |share: &Share| if below(share) { Share::Count(0) } else { *share };
+        let share_of = plan.share_of.iter().map(|(name, share)| (name.clone(), nothing(share))).collect();
+        all.push(paired_in_order(start, &Plan { share: nothing(&plan.share), share_of, ..plan.clone() }));
+    }
+    all
+}
+
+/// Bytes that retraining takes with so many samples a step: networks, teachers, and parameters with their gradients and two moments.
+pub(crate) fn retraining(start: &Joint, plan: &Plan, batch_size: usize) -> u64 {
+    let of = |m: &crate::plan::Member| {
+        let runner = Runner::new(&m.graph);
+        Program::bytes(&m.graph, batch_size) + runner.peak_bytes(batch_size) - runner.weight_bytes()
+    };
+    let (all, joint) = (start.parameters().0, paired_in_order(start, plan).parameters().0);
+    // A network's own copy of shared weights, and where they are in the parameters.
+    networks(start) + (8 * all + 16 * joint) as u64 + start.members.iter().map(of).sum::<u64>()
 }
 
 /// Bytes of the original networks and of what becomes of them.
@@ -88,6 +127,9 @@ pub fn paired_in_order(start: &Joint, plan: &Plan) -> Joint {
             let before =
                 |s: usize| joint.members[s].units[layer].iter().any(|u| joint.members[t].units[layer].contains(u));
             if (0..t).any(before) {
+                let numbers = joint.members[t].units[layer].iter().chain(&joint.members[t].aligned[layer]);
+                next = numbers.max().map_or(next, |largest| next.max(largest + 1));
+                known = known.max(next);
                 continue;
             }
             let member = &mut joint.members[t];

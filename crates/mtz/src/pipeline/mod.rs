@@ -6,10 +6,11 @@ mod memory;
 mod retrain;
 mod settings;
 
+pub(crate) use collect::patches;
 pub(crate) use collect::{calibrations, chosen};
 pub use layer_report::LayerReport;
 pub use memory::paired_in_order;
-pub(crate) use memory::{Spare, networks, of_layer};
+pub(crate) use memory::{Spare, networks, of_layer, retraining};
 pub use retrain::retrain;
 pub use settings::{Aim, Plan, Task};
 
@@ -148,6 +149,8 @@ pub fn zip(
         };
         let mut losses = Losses::over(wanted);
         if wanted > 0 {
+            // Weights that were passed will change, and retraining needs the room.
+            walks.fill(Walks::default());
             done = retrain(&mut joint, tasks, &originals, &weights, plan, wanted, |i, now| {
                 losses.add(i, now);
                 listen((layer, depth, Doing::Retraining(i, wanted)))
@@ -155,7 +158,6 @@ pub fn zip(
             if done < wanted {
                 return Err(Error::usage("stopped"));
             }
-            walks.iter_mut().for_each(|w| w.merged.restart());
             error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), measured, plan)?;
         }
         iterations += done;

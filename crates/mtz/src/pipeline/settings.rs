@@ -85,7 +85,7 @@ pub struct Plan {
     pub batch_size: usize,
     /// Where random numbers begin.
     pub seed: u64,
-    /// Memory an evaluation may take.
+    /// Bytes to stay within.
     pub memory: u64,
     /// Where the state goes after every layer, and where a run that was killed goes on.
     pub checkpoint: Option<PathBuf>,

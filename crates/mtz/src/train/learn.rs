@@ -8,6 +8,7 @@ use super::program::Program;
 use super::schedule::Schedule;
 use crate::data::{Feed, Labels};
 use crate::error::{Error, Result};
+use crate::evaluate::logits;
 use crate::graph::{Graph, ValueId};
 use crate::random;
 use crate::run::Runner;
@@ -72,6 +73,8 @@ struct Running<'a, 'l> {
     learner: &'l Learner<'a>,
     program: Program,
     teacher: Option<Runner<'a>>,
+    /// Whether each number of the first output is yes or no, rather than all of them together one choice.
+    yes_or_no: bool,
     batch: usize,
     /// The samples of the present epoch, in the order they come.
     order: Vec<usize>,
@@ -131,6 +134,7 @@ impl<'a, 'l> Running<'a, 'l> {
         if batch == 0 {
             return Err(Error::data("there are no samples to learn from"));
         }
+        let asked = outputs(learner.graph);
         let teacher = match learner.goal {
             Goal::Labels => None,
             Goal::Teacher { graph, .. } if graph.outputs().len() != learner.graph.outputs().len() => {
@@ -138,16 +142,22 @@ impl<'a, 'l> Running<'a, 'l> {
             }
             // Nothing to ask it if labels are learned and there are no features.
             Goal::Teacher { graph, temperature, .. } => {
-                (temperature.is_some() || graph.outputs().len() > 1).then(|| Runner::new(graph))
+                (temperature.is_some() || graph.outputs().len() > 1).then(|| Runner::with_taps(graph, &outputs(graph)))
             }
         };
         if matches!(learner.goal, Goal::Labels | Goal::Teacher { temperature: None, .. }) {
             check_labels(learner)?;
         }
-        let program = Program::new(learner.graph, learner.bindings.clone(), parameters, batch, false);
-        let gradients = learner.graph.outputs().iter().map(|id| vec![0.0; learner.graph[*id].shape.elements(batch)]);
-        let gradients = gradients.collect();
-        Ok(Self { learner, program, teacher, batch, order: Vec::new(), epoch: None, gradients, next: None, seed })
+        let gradients = asked.iter().map(|id| vec![0.0; learner.graph[*id].shape.elements(batch)]).collect();
+        let graph = learner.graph.with_outputs(asked);
+        let program = Program::new(&graph, learner.bindings.clone(), parameters, batch, false);
+        let output = learner.graph.outputs().first();
+        let single = output.is_some_and(|id| learner.graph[*id].shape.elements(1) == 1);
+        let yes_or_no = single
+            || output.is_some_and(|id| logits(learner.graph, *id).1)
+            || matches!(learner.feed.labels(), Some(Labels::Attributes { .. }));
+        let (order, epoch, next) = (Vec::new(), None, None);
+        Ok(Self { learner, program, teacher, yes_or_no, batch, order, epoch, gradients, next, seed })
     }
 
     /// The batch of a step and its samples. Every epoch is a new order.
@@ -174,7 +184,7 @@ impl<'a, 'l> Running<'a, 'l> {
         let inputs = [input];
         let truth = self.teacher.as_mut().map(|t| t.run(&inputs)).transpose()?;
         self.program.forward(parameters, &inputs, random::bits(self.seed ^ 0xd0, step as u64))?;
-        let outputs: Vec<ValueId> = self.learner.graph.outputs().to_vec();
+        let outputs: Vec<ValueId> = self.program.graph().outputs().to_vec();
         let mut total = 0.0;
         for (k, (&id, gradient)) in outputs.iter().zip(&mut self.gradients).enumerate() {
             let output = self.program.value(id).data;
@@ -185,10 +195,9 @@ impl<'a, 'l> Running<'a, 'l> {
                     (Loss::RelativeSquares.compute(output, width, target, gradient), features)
                 }
                 (Goal::Teacher { temperature: Some(temperature), .. }, Some(target)) => {
-                    let loss = match self.learner.feed.labels() {
-                        Some(Labels::Attributes { .. }) => Loss::BinaryDistillation { temperature },
-                        _ if width == 1 => Loss::BinaryDistillation { temperature },
-                        _ => Loss::Distillation { temperature },
+                    let loss = match self.yes_or_no {
+                        true => Loss::BinaryDistillation { temperature },
+                        false => Loss::Distillation { temperature },
                     };
                     (loss.compute(output, width, target, gradient), 1.0)
                 }
@@ -205,6 +214,11 @@ impl<'a, 'l> Running<'a, 'l> {
         self.program.backward(parameters, &gradients)?;
         Ok(total)
     }
+}
+
+/// What losses see of a network: its outputs, the first one as logits.
+fn outputs(graph: &Graph) -> Vec<ValueId> {
+    graph.outputs().iter().enumerate().map(|(k, id)| if k == 0 { logits(graph, *id).0 } else { *id }).collect()
 }
 
 /// Labels must fit the first output: a class for each number, an attribute for each, or two classes for the only one.

@@ -71,6 +71,20 @@ impl Program {
         Self { graph, bindings, shapes, values, saved, places, started, buffers }
     }
 
+    /// About how many bytes a program takes beside its weights: values, what is saved, and buffers for gradients.
+    pub fn bytes(graph: &Graph, batch: usize) -> u64 {
+        let shapes: Vec<Vec<usize>> = graph.values().iter().map(|v| v.shape.at(batch)).collect();
+        let count = |id: &ValueId| shapes[id.index()].iter().product::<usize>();
+        let (mut all, mut largest) = (graph.inputs().iter().map(count).sum::<usize>(), 0);
+        for node in graph.nodes() {
+            let inputs: Vec<&[usize]> = node.inputs.iter().flatten().map(|id| shapes[id.index()].as_slice()).collect();
+            all += count(&node.output) + node.op.saved(&inputs, &shapes[node.output.index()]);
+            largest = largest.max(count(&node.output));
+        }
+        // Gradients share buffers; a chain needs two, a residual block one more.
+        4 * (all + 3 * largest) as u64
+    }
+
     /// The graph, with the weights it had when it was planned.
     pub fn graph(&self) -> &Graph {
         &self.graph
