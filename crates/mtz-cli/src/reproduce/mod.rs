@@ -103,6 +103,11 @@ impl Workshop<'_> {
         Ok(value)
     }
 
+    /// A folder for the state of a run.
+    pub fn scratch(&self, name: &str) -> std::path::PathBuf {
+        self.args.output.join("measured").join(format!("{name}-{}-checkpoint", self.common.seed))
+    }
+
     /// A joint model from an earlier run, or made now.
     pub fn kept(&self, name: &str, make: impl FnOnce() -> Result<Joint>) -> Result<Joint> {
         let path = self.args.output.join("networks").join(format!("{name}-{}.onnx", self.common.seed));
@@ -150,7 +155,8 @@ impl Workshop<'_> {
         let seed = self.common.seed.wrapping_add(number).wrapping_add(subject.seed);
         let folder = self.args.output.join("networks");
         let size = if width == 1.0 { String::new() } else { format!("-x{width}") };
-        let path = folder.join(format!("{architecture}{size}-{data}-{seed}.onnx"));
+        let time = epochs.map_or(String::new(), |n| format!("-{n}-epochs"));
+        let path = folder.join(format!("{architecture}{size}-{data}-{seed}{time}.onnx"));
         if path.exists() {
             return mtz::onnx::read(&path);
         }

@@ -94,7 +94,7 @@ pub fn zip(
     let weights: Vec<f64> = tasks.iter().map(|t| t.weight / total).collect();
     let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
     let spare = Spare::all(&joint, tasks, &samples, plan)?;
-    let fewer: Vec<Task> = tasks.iter().zip(few_to_measure(&joint, tasks)).map(|(t, few)| t.to_measure(few)).collect();
+    let fewer = on_the_way(&joint, tasks);
     let key = || fingerprint(&originals, tasks, &samples, plan);
     let checkpoint = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key()?)).transpose()?;
     let saved = checkpoint.as_ref().map(Checkpoint::load).transpose()?.flatten();
@@ -188,7 +188,12 @@ const TELLING: usize = 500;
 /// but networks so large that this would take so many times longer than meant are not measured until the last layer.
 const TOO_LONG: usize = 25;
 
-/// Samples of each task that errors are measured on after every layer but the last.
+/// The tasks with those samples that errors are measured on after every layer but the last.
+pub fn on_the_way<'a>(joint: &Joint, tasks: &[Task<'a>]) -> Vec<Task<'a>> {
+    tasks.iter().zip(few_to_measure(joint, tasks)).map(|(t, few)| t.to_measure(few)).collect()
+}
+
+/// How many samples of each task that is.
 pub(crate) fn few_to_measure(joint: &Joint, tasks: &[Task]) -> Vec<usize> {
     let samples = |m: &Member| MEASURING / m.multiply_adds().max(1);
     joint
