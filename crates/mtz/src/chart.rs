@@ -201,7 +201,9 @@ impl Axis {
         if logarithmic {
             return Self { low: low * 0.9, high: high * 1.1, step: 1.0, logarithmic };
         }
-        let step = Self::step(low, high);
+        // There is no layer two and a half.
+        let whole = values.iter().all(|v| v.fract() == 0.0);
+        let step = if whole { Self::step(low, high).max(1.0) } else { Self::step(low, high) };
         Self { low: (low / step).floor() * step, high: (high / step).ceil() * step, step, logarithmic }
     }
 
