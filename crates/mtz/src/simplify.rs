@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::graph::{Graph, Node, Rebuild, Value, ValueId};
 use crate::op::{Conv, Gemm, Inputs, Op};
 use crate::tensor::{Shape, Tensor, View, ViewMut};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Folded constants may have so many elements in all (256 MiB); beyond, they are computed each time.
 const MAX_FOLDED: usize = 1 << 26;
@@ -59,15 +59,28 @@ pub fn fold_constants(graph: &Graph) -> Result<Graph> {
     remove_dead_code(&folded)
 }
 
-/// What makes layers out of how exporters write them.
+/// What makes layers out of how exporters write them: matrix products become `Gemm`, and every layer and normalisation has weights of its own. (Tools
+/// that shrink files store equal ones once, zero biases say; they will not stay equal.)
 pub fn for_zipping(graph: &Graph) -> Result<Graph> {
     let fused = fuse_matmul_add(&fold_constants(graph)?)?;
-    fused.rebuild(shape, |build, node| match is_matrix_product(&fused, node) {
-        true => {
-            let inputs = build.inputs(node)?;
-            build.new.add_node(node.name.clone(), Gemm::PLAIN, inputs, fused[node.output].name.clone())
+    let mut taken: HashSet<ValueId> = HashSet::new();
+    fused.rebuild(shape, |build, node| {
+        let product = is_matrix_product(&fused, node);
+        if !product && !matches!(node.op, Op::Conv(_) | Op::Gemm(_) | Op::BatchNormalization(_)) {
+            return build.copy(node);
         }
-        false => build.copy(node),
+        let mut inputs = build.inputs(node)?;
+        for (input, old) in inputs.iter_mut().zip(&node.inputs) {
+            if let Some(old) = old
+                && let Some(constant) = &fused[*old].constant
+                && !taken.insert(*old)
+            {
+                let name = format!("{} of {}", fused[*old].name, node.name);
+                *input = Some(build.new.add_constant(name, constant.clone())?);
+            }
+        }
+        let op = if product { Gemm::PLAIN.into() } else { node.op.clone() };
+        build.new.add_node(node.name.clone(), op, inputs, fused[node.output].name.clone())
     })
 }
 

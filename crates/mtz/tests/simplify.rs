@@ -250,3 +250,19 @@ fn a_batch_that_is_moved_or_mixed_stays_fixed() {
     let y = b.node(Reshape { target: vec![Some(1), Some(12)] }, &[x]);
     assert_eq!(b.output(y).with_open_batch().fixed_batch(), None);
 }
+
+/// Two layers that a file lets share a weight or a bias are zipped one after the other, each with its own.
+#[test]
+fn layers_have_weights_of_their_own() {
+    let (mut b, x) = Build::new(&[6]);
+    let (w, c) = (b.weight(&[6, 6]), b.weight(&[6]));
+    let first = b.node(Gemm::PLAIN, &[x, w, c]);
+    let hidden = b.node(Relu, &[first]);
+    let y = b.node(Gemm::PLAIN, &[hidden, w, c]);
+    let graph = b.output(y);
+    assert_eq!(check(&graph, simplify::for_zipping), ["Gemm", "Relu", "Gemm"]);
+    let own = simplify::for_zipping(&graph).unwrap();
+    let weights: std::collections::BTreeSet<_> =
+        own.nodes().iter().flat_map(|n| n.inputs.iter().flatten()).filter(|id| own[**id].constant.is_some()).collect();
+    assert_eq!((weights.len(), own.parameters()), (4, 2 * graph.parameters()));
+}
