@@ -6,8 +6,7 @@ mod memory;
 mod retrain;
 mod settings;
 
-pub(crate) use collect::patches;
-pub(crate) use collect::{calibrations, chosen};
+pub(crate) use collect::{calibrations, chosen, patches};
 pub use layer_report::LayerReport;
 pub use memory::paired_in_order;
 pub(crate) use memory::{Spare, networks, of_layer, retraining};
