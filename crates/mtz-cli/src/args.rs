@@ -9,7 +9,13 @@ use std::path::PathBuf;
 
 /// Zips several trained neural networks into one.
 #[derive(Debug, Parser)]
-#[command(name = "mtz", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "mtz",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_help = "Example:\n  mtz demo"
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -141,7 +147,7 @@ pub struct Train {
 /// be a joint model itself: its tasks keep what they share, and the others join them.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx --data data/mnist -o joint.onnx"
+    after_help = "Example:\n  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx \\\n    --data data/mnist -o joint.onnx"
 )]
 pub struct Zip {
     /// ONNX files; NAME=PATH names the task, which is the file's stem otherwise
@@ -215,8 +221,9 @@ pub struct Zip {
     /// Also write a report to look at
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Only say what would come out, and what it would take: parameters, memory, time. A budget is searched for, not predicted
-    #[arg(long, conflicts_with_all = ["max_error_increase", "target_size", "min_sharing"])]
+    /// Only say what would come out, and what it would take: parameters, memory, time. What a budget leads to is searched for, not predicted; how long
+    /// that takes at most is
+    #[arg(long)]
     pub dry_run: bool,
     /// Keep the state in this folder after every layer; the same command goes on from there if it was interrupted
     #[arg(long, value_name = "DIR")]
@@ -271,7 +278,7 @@ pub enum StreamsName {
 
 /// Take one task out of a joint model, as an ordinary ONNX file
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  mtz extract joint.onnx --task a -o a.onnx")]
+#[command(after_help = "Example:\n  mtz demo\n  mtz extract mtz-demo/joint.onnx --task a -o a.onnx")]
 pub struct Extract {
     /// A joint model
     #[arg(value_name = "JOINT")]
@@ -293,7 +300,7 @@ pub struct Extract {
 /// label is needed. Zeros in the result mean "no connection", and mtz zip keeps them.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  mtz prune models/lenet-300-100-a.onnx --data data/mnist --sparsity 0.9 -o sparse.onnx"
+    after_help = "Example:\n  mtz prune models/lenet-300-100-a.onnx --data data/mnist \\\n    --sparsity 0.9 -o sparse.onnx"
 )]
 pub struct Prune {
     /// An ONNX file; NAME=PATH names its task, which is the file's stem otherwise
@@ -354,12 +361,15 @@ pub struct Demo {
     /// The folder to write to
     #[arg(long, short, value_name = "DIR", default_value = "mtz-demo")]
     pub output: PathBuf,
+    /// Replace what an earlier demo wrote there
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// Render a run again: the JSON of mtz zip as a page to look at
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx --data data/mnist -o joint.onnx --json > run.json\n  mtz report run.json -o report.html"
+    after_help = "Example:\n  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx \\\n    --data data/mnist -o joint.onnx --json > run.json\n  mtz report run.json -o report.html"
 )]
 pub struct Report {
     /// What mtz zip --json printed
@@ -521,9 +531,24 @@ fn memory(text: &str) -> Result<u64, String> {
     digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).ok_or_else(wrong)
 }
 
-/// `60%`, or a size in bytes.
+/// `60%` or `0.6`, or bytes like `30MB` (millions, as files are measured) or `30MiB`.
 fn size(text: &str) -> Result<Size, String> {
-    if text.ends_with('%') { percent(text).map(Size::Part) } else { memory(text).map(Size::Bytes) }
+    let wrong = || format!("{text:?} is not a size like 60%, 0.6, 30MB or 30MiB");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '%');
+    let number = digits.trim().parse::<f64>().ok().filter(|x| x.is_finite() && *x >= 0.0).ok_or_else(wrong)?;
+    let bytes = match text.get(digits.len()..).map(str::to_ascii_lowercase).as_deref() {
+        Some("%") => return Ok(Size::Part(number / 100.0)),
+        Some("") if number <= 1.0 => return Ok(Size::Part(number)),
+        Some("" | "b") => 1.0,
+        Some("k" | "kb") => 1e3,
+        Some("m" | "mb") => 1e6,
+        Some("g" | "gb") => 1e9,
+        Some("kib") => 1024.0,
+        Some("mib") => 1_048_576.0,
+        Some("gib") => 1_073_741_824.0,
+        _ => return Err(wrong()),
+    };
+    Ok(Size::Bytes((number * bytes) as u64))
 }
 
 /// `40%` or `0.4`.
@@ -580,5 +605,10 @@ mod tests {
         assert!(memory("99999999999G").is_err());
         assert!(memory("-1").is_err());
         assert!(memory("8X").is_err());
+        assert_eq!(size("60%"), Ok(Size::Part(0.6)));
+        assert_eq!(size("0.6"), Ok(Size::Part(0.6)));
+        assert_eq!(size("1.5MB"), Ok(Size::Bytes(1_500_000)));
+        assert_eq!(size("2MiB"), Ok(Size::Bytes(2 << 20)));
+        assert!(size("-5%").is_err() && size("big").is_err() && size("5X").is_err());
     }
 }

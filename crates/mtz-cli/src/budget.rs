@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::ops::ControlFlow;
 
 /// What the flags ask for, if they ask for anything.
-fn asked(args: &Zip) -> Result<Option<Budget>> {
+pub fn asked(args: &Zip) -> Result<Option<Budget>> {
     let budget = Budget {
         max_error_increase: args.max_error_increase,
         target_size: args.target_size,
@@ -24,17 +24,21 @@ fn asked(args: &Zip) -> Result<Option<Budget>> {
 
 /// Searches, if there is a budget.
 pub fn find(
-    args: &Zip,
+    budget: Option<Budget>,
     start: &Joint,
     tasks: &[Task],
     plan: &Plan,
     common: &Common,
     stopped: impl Fn() -> bool,
 ) -> Result<Option<Found>> {
-    let Some(budget) = asked(args)? else { return Ok(None) };
+    let Some(budget) = budget else { return Ok(None) };
     let bar = show::stages(common.quiet);
+    let (plain, retrained) = budget.zips(plan.retrain);
+    let most = (plain + retrained).saturating_sub(1);
     let found = search(start, tasks, plan, &budget, |(done, what)| {
-        bar.set_message(format!("budget, zip {}: {what}", done + 1));
+        bar.set_length(most as u64);
+        bar.set_position(done as u64);
+        bar.set_message(format!("search, zip {} of at most {most}: {what}", done + 1));
         if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();

@@ -16,7 +16,9 @@ use std::time::Instant;
 pub fn run(args: &Demo, common: &Common) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.output).map_err(|e| Error::io(&args.output, &e))?;
     let output = args.output.join("joint.onnx");
-    show::check_output(&output, true)?;
+    let report = args.output.join("report.html");
+    show::check_output(&output, args.force)?;
+    show::check_output(&report, args.force)?;
     let mut parts = Vec::new();
     for (name, bytes) in bundled::MODELS {
         parts.push(Joint::single(name.to_owned(), mtz::onnx::parse(bytes)?)?);
@@ -33,10 +35,10 @@ pub fn run(args: &Demo, common: &Common) -> Result<ExitCode> {
         );
     }
     let begin = Instant::now();
-    let zipped = run_with_bar(start, &tasks, &plan, common)?;
+    let zipped = run_with_bar(start, &tasks, &plan, common, "")?;
     let seconds = begin.elapsed().as_secs_f64();
     mtz::onnx::write(&assemble::to_graph(&zipped.joint, false)?, &output)?;
-    let told = Told { zipped: &zipped, tasks: &tasks, seconds, part: "test", output: &output, budget: None };
-    show_result(&told, Some(&args.output.join("report.html")), common)?;
+    let told = Told { zipped: &zipped, tasks: &tasks, seconds, parts: vec!["test"; 2], output: &output, budget: None };
+    show_result(&told, Some(&report), common)?;
     Ok(ExitCode::SUCCESS)
 }

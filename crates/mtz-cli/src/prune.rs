@@ -49,9 +49,8 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let begin = Instant::now();
     let bar = show::stages(common.quiet);
     let tell = |i: usize, layer: &Layer, what: &str| {
-        bar.set_length(layers.len() as u64);
-        bar.set_position(i as u64);
-        bar.set_message(format!("layer {} of {}: {what} {}", i + 1, layers.len(), layer.name));
+        let what = format!("layer {} of {}: {what} {}", i + 1, layers.len(), layer.name);
+        show::advance(&bar, (i as f64, layers.len() as f64), &what);
         ControlFlow::Continue(())
     };
     let uniform = read_sparsity(&args.sparsity, &layers)?;
@@ -66,11 +65,13 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let mut joint = Joint::single(name.clone(), pruned.graph.clone())?;
     let mut after = right_after.clone();
     if args.retrain > 0 {
+        bar.reset_elapsed();
         retrain(&mut joint, &tasks, std::slice::from_ref(&graph), &[1.0], &plan, args.retrain, |i, _| {
-            bar.set_message(format!("retraining {i}/{}", args.retrain));
+            let what = format!("retraining {i}/{}", args.retrain);
+            show::advance(&bar, (i as f64, args.retrain as f64), &what);
             ControlFlow::Continue(())
         })?;
-        after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &tasks, &plan)?;
+        after = errors(&joint.graphs(), &tasks, &plan)?;
     }
     bar.finish_and_clear();
     let Some(member) = joint.members.first() else { return Err(Error::model("nothing to prune")) };

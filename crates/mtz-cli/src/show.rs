@@ -71,23 +71,52 @@ pub fn training(quiet: bool) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// A progress bar for stages, whose message says what is being done.
+/// A progress bar for stages, whose message says what is being done ([`advance`]).
 pub fn stages(quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, target);
-    let template = "{bar:20} {msg}, {elapsed} so far, {eta} left";
+    let template = "{bar:20} {msg}, {elapsed} so far";
+    // A stage may take minutes; that something is going on should be seen all the same.
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(std::time::Duration::from_secs(1));
+    }
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Moves a bar of stages on, `done` of `all` in any unit. What is left is reckoned from the whole time so far: stages come in steps of very different lengths.
+pub fn advance(bar: &ProgressBar, (done, all): (f64, f64), what: &str) {
+    /// Before this part is done, nobody knows how long it will take.
+    const TELLING: f64 = 0.02;
+    const STEPS: f64 = 1e4;
+    let part = (done / all.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
+    bar.set_length(STEPS as u64);
+    bar.set_position((STEPS * part) as u64);
+    let left = (1.0 - part) / part.max(TELLING) * bar.elapsed().as_secs_f64();
+    let left = if part < TELLING { String::new() } else { format!(", about {} left", duration(left)) };
+    bar.set_message(format!("{what}{left}"));
 }
 
 /// The most memory the program has had, where the system tells.
 pub fn peak_memory() -> Option<u64> {
+    status("VmHWM:")
+}
+
+/// The memory the program has now.
+pub fn resident_memory() -> Option<u64> {
+    status("VmRSS:")
+}
+
+fn status(key: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|l| l.strip_prefix(key))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// Fails before any work begins if the output could not be written.
 pub fn check_output(path: &Path, force: bool) -> Result<(), Error> {
+    if path.is_dir() {
+        return Err(Error::usage(format!("{} is a folder", path.display())).hint("give the name of a file"));
+    }
     if path.exists() && !force {
         return Err(Error::usage(format!("{} exists", path.display())).hint("--force replaces it"));
     }
@@ -115,18 +144,22 @@ pub fn table(rows: &[Vec<String>]) -> String {
     format!("{HEAD}{head}{HEAD:#}{rest}")
 }
 
-/// The first column to the left, the others to the right. Long first cells lose their middle.
+/// The first column to the left, the others to the right. Long first cells lose their middle, so that lines fit a narrow terminal.
 fn aligned(rows: &[Vec<String>]) -> String {
-    const FIRST: usize = 34;
+    const LINE: usize = 80;
+    /// What a first cell may always have.
+    const LEAST: usize = 12;
     let width = |cell: &str| cell.chars().count();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widest = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| width(cell)).max().unwrap_or(0);
+    let first = LINE.saturating_sub((1..columns).map(|i| widest(i) + 2).sum()).max(LEAST);
     let shorten = |cell: &str| {
-        let excess = width(cell).saturating_sub(FIRST);
+        let excess = width(cell).saturating_sub(first);
         if excess == 0 {
             return cell.to_owned();
         }
-        let head: String = cell.chars().take(FIRST / 2).collect();
-        let tail: String = cell.chars().skip(FIRST / 2 + excess + 1).collect();
+        let head: String = cell.chars().take(first / 2).collect();
+        let tail: String = cell.chars().skip(first / 2 + excess + 1).collect();
         format!("{head}…{tail}")
     };
     let cell = |row: &Vec<String>, i: usize| match row.get(i) {
@@ -167,12 +200,12 @@ mod tests {
 
     #[test]
     fn tables_align_and_shorten() {
-        let long = "a".repeat(30) + &"b".repeat(30);
+        let long = "a".repeat(60) + &"b".repeat(60);
         let rows = [vec!["name".into(), "n".into()], vec![long, "1 000".into()]];
         let text = aligned(&rows);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.first().map(|l| l.chars().count()), lines.last().map(|l| l.chars().count()));
-        assert!(text.contains("aaa…bbb"));
+        assert!(text.contains("aaa…bbb") && lines.iter().all(|l| l.chars().count() == 80), "{text}");
     }
 
     #[test]

@@ -25,8 +25,11 @@ use std::time::Instant;
 static STOP: AtomicBool = AtomicBool::new(false);
 
 pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
-    show::check_output(&args.output, args.force)?;
-    args.report.as_ref().map_or(Ok(()), |report| show::check_output(report, args.force))?;
+    if !args.dry_run {
+        show::check_output(&args.output, args.force)?;
+        args.report.as_ref().map_or(Ok(()), |report| show::check_output(report, args.force))?;
+    }
+    let budget = budget::asked(args)?;
     let (share, share_of) = read_share(&args.share)?;
     let mut parts = Vec::new();
     for model in &args.models {
@@ -37,6 +40,10 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         });
     }
     let start = Joint::beside(parts)?;
+    if args.common_input {
+        // What would be refused at the end is refused now.
+        assemble::check_common_input(&start)?;
+    }
     let names: Vec<String> = start.members.iter().map(|m| m.name.clone()).collect();
     samples::check(&args.data, &names)?;
     check_names("weight", &names, &args.weight)?;
@@ -61,9 +68,6 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
             }),
             weight: weight(args, &names, i)?,
         });
-        if aim == Aim::Labels && args.retrain != Some(0) && train.feed.labels().is_none() {
-            return Err(Error::data(format!("the data of {} has no labels", member.name)).hint("leave out --labels"));
-        }
     }
     let recipe = if args.recipe == RecipeName::Best { Recipe::Best } else { Recipe::Paper };
     let usual = Plan::suited(recipe, &start);
@@ -101,23 +105,31 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         ..usual
     };
     if args.dry_run {
-        show_prediction(&predict(&start, &tasks, &plan)?, common);
+        let zips =
+            budget.map_or((usize::from(plan.retrain == 0), usize::from(plan.retrain > 0)), |b| b.zips(plan.retrain));
+        show_prediction(&predict(&start, &tasks, &plan)?, zips, budget.is_some(), common);
         return Ok(ExitCode::SUCCESS);
     }
-    let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::SeqCst));
+    // The first Ctrl-C waits for the present stage; a second one ends the program at once. Nothing half-written is left either way.
+    let _ = ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::SeqCst) {
+            std::process::abort();
+        }
+    });
     let begin = Instant::now();
-    let found = budget::find(args, &start, &tasks, &plan, common, || STOP.load(Ordering::SeqCst))?;
+    let found = budget::find(budget, &start, &tasks, &plan, common, || STOP.load(Ordering::SeqCst))
+        .map_err(|e| stopped(e, args))?;
     let about = found.as_ref().map(|found| budget::to_json(args, found, &start));
     let mut plan = plan;
     if let Some(found) = &found {
         plan = found.plan.clone();
         tasks.iter_mut().zip(&found.samples).for_each(|(task, learn)| task.samples = Some(learn.clone()));
     }
-    let zipped = run_with_bar(start, &tasks, &plan, common)?;
+    let zipped = run_with_bar(start, &tasks, &plan, common, "").map_err(|e| stopped(e, args))?;
     let seconds = begin.elapsed().as_secs_f64();
     mtz::onnx::write(&assemble::to_graph(&zipped.joint, args.common_input)?, &args.output)?;
-    let part = if data.iter().any(|d| d.1.part == "all") { "held-out tenth" } else { "test" };
-    let told = Told { zipped: &zipped, tasks: &tasks, seconds, part, output: &args.output, budget: about };
+    let parts = data.iter().map(|d| if d.1.part == "all" { "held-out tenth" } else { "test" }).collect();
+    let told = Told { zipped: &zipped, tasks: &tasks, seconds, parts, output: &args.output, budget: about };
     if let Some(found) = found.as_ref().filter(|_| !common.json) {
         show::result(&(budget::table(found, &tasks, zipped.parameters_before) + "\n\n"));
     }
@@ -133,9 +145,22 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     Ok(ExitCode::from(1))
 }
 
-/// What a dry run says.
-fn show_prediction(prediction: &Prediction, common: &Common) {
-    let Prediction { parameters_before, parameters, shared, memory, seconds, iterations, layers, .. } = prediction;
+/// After Ctrl-C: how nothing would have been lost.
+fn stopped(error: Error, args: &Zip) -> Error {
+    match (STOP.load(Ordering::SeqCst), &args.checkpoint) {
+        (true, Some(folder)) => error.hint(format!("the same command goes on from what is in {}", folder.display())),
+        (true, None) => error.hint("with --checkpoint DIR a run goes on where it was stopped"),
+        _ => error,
+    }
+}
+
+/// What a dry run says. `zips`: how many there are without retraining and with it, for a budget at most.
+fn show_prediction(prediction: &Prediction, zips: (usize, usize), budget: bool, common: &Common) {
+    let Prediction { parameters_before, parameters, shared, iterations, layers, .. } = prediction;
+    let seconds = zips.0 as f64 * (prediction.seconds - prediction.retraining) + zips.1 as f64 * prediction.seconds;
+    // The program and the samples are there already, and so are the networks, which are counted.
+    let there = show::resident_memory().unwrap_or(0).saturating_sub(4 * *parameters_before as u64);
+    let memory = prediction.memory + there;
     if common.json {
         let layers: Vec<Value> = layers
             .iter()
@@ -145,7 +170,7 @@ fn show_prediction(prediction: &Prediction, common: &Common) {
             .collect();
         let value = json!({
             "version": 1, "dry_run": true, "parameters": { "before": parameters_before, "after": parameters, "shared": shared },
-            "layers": layers, "iterations": iterations, "seconds": seconds, "peak_memory_bytes": memory,
+            "layers": layers, "iterations": iterations, "zips": zips.0 + zips.1, "seconds": seconds, "peak_memory_bytes": memory,
         });
         return show::result(&value.to_string());
     }
@@ -155,14 +180,18 @@ fn show_prediction(prediction: &Prediction, common: &Common) {
         rows.push(vec![l.name.clone(), l.shared.to_string(), samples, memory, format!("{:.1}", l.seconds)]);
     }
     show::result(&show::table(&rows));
+    let (all, about) = match budget {
+        true => ("with everything shared: ", format!("a search of at most {} such zips, ", zips.0 + zips.1)),
+        false => ("", String::new()),
+    };
     show::result(&format!(
-        "\nparameters {} -> {} ({:.1} %), {} of them shared; {iterations} iterations of retraining\n\
-         about {} of time and {} MiB of memory; nothing was zipped",
+        "\n{all}parameters {} -> {} ({:.1} %), {} of them shared; {iterations} iterations of retraining\n\
+         {about}about {} of time and {} MiB of memory; nothing was zipped",
         show::grouped(*parameters_before as u64),
         show::grouped(*parameters as u64),
         100.0 * *parameters as f64 / (*parameters_before).max(1) as f64,
         show::grouped(*shared as u64),
-        show::duration(*seconds),
+        show::duration(seconds),
         show::grouped(memory >> 20),
     ));
 }
@@ -224,34 +253,33 @@ fn read_share(text: &str) -> Result<(Share, Vec<(String, Share)>)> {
     Ok((Share::All, layers.collect::<Result<_>>()?))
 }
 
-/// Zips with a progress bar. It goes by the time things are expected to take, so that what is left of it means something.
-pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common) -> Result<Zipped> {
+/// Zips with a progress bar. It goes by the time things are expected to take, so that what is left of it means something. `what` stands in front of what is
+/// being done.
+pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common, what: &str) -> Result<Zipped> {
     let bar = show::stages(common.quiet);
     // Nobody sees a hidden bar: nothing is tried out for it.
     let expected = if bar.is_hidden() { None } else { predict(&start, tasks, plan).ok() };
-    let milliseconds = |seconds: f64| (1000.0 * seconds) as u64;
-    if let Some(expected) = &expected {
-        bar.set_length(milliseconds(expected.seconds));
-    }
+    let all = expected.as_ref().map_or(0.0, |e| e.seconds);
+    bar.reset_elapsed();
     let zipped = zip(start, tasks, plan, |(layer, depth, doing)| {
+        let mut done = 0.0;
         if let Some(expected) = &expected {
-            let before: f64 = expected.layers.iter().take(layer).map(|l| l.seconds).sum();
             let own = expected.layers.get(layer).map_or(0.0, |l| l.seconds);
             // The paper retrains after every layer, the best recipe at the end.
-            let part = if plan.recipe == Recipe::Paper {
-                expected.retraining / depth.max(1) as f64
-            } else {
-                expected.retraining
-            };
-            let retrained = if plan.recipe == Recipe::Paper { part * layer as f64 } else { 0.0 };
+            let paper = plan.recipe == Recipe::Paper;
+            let part = if paper { expected.retraining / depth.max(1) as f64 } else { expected.retraining };
+            let retrained = if paper { part * layer as f64 } else { 0.0 };
             let now = match doing {
                 Doing::Statistics => 0.0,
                 Doing::Merging => 0.5 * own,
                 Doing::Retraining(done, all) => own + part * done as f64 / all.max(1) as f64,
             };
-            bar.set_position(milliseconds(before + retrained + now));
+            done = expected.measuring
+                + expected.layers.iter().take(layer).map(|l| l.seconds).sum::<f64>()
+                + retrained
+                + now;
         }
-        bar.set_message(format!("layer {} of {depth}: {doing}", layer + 1));
+        show::advance(&bar, (done, all), &format!("{what}layer {} of {depth}: {doing}", layer + 1));
         if STOP.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
@@ -263,8 +291,8 @@ pub struct Told<'a> {
     pub zipped: &'a Zipped,
     pub tasks: &'a [Task<'a>],
     pub seconds: f64,
-    /// Which samples errors are measured on.
-    pub part: &'a str,
+    /// Which samples each task's errors are measured on.
+    pub parts: Vec<&'static str>,
     pub output: &'a Path,
     /// The search that led here.
     pub budget: Option<Value>,
@@ -285,7 +313,7 @@ pub fn to_json(told: &Told, common: &Common) -> Value {
             "error_before": of(Some(&zipped.error_before), t),
             "error_zipped": of(last.map(|l| &l.error_zipped), t),
             "error_after": of(last.map(|l| &l.error_after), t),
-            "samples": task.test.as_ref().map(|(_, samples)| samples.len()), "part": told.part,
+            "samples": task.test.as_ref().map(|(_, samples)| samples.len()), "part": told.parts.get(t),
         });
         (task.name.clone(), value)
     });
@@ -316,8 +344,17 @@ pub fn to_json(told: &Told, common: &Common) -> Value {
                         "nonzero_before": zipped.nonzero_before, "nonzero_after": zipped.joint.nonzero() },
         "layers": layers, "private": private, "budget": told.budget, "iterations": zipped.iterations, "seconds": told.seconds,
         "peak_memory_bytes": show::peak_memory(), "seed": common.seed, "output": told.output.display().to_string(),
-        "command": std::iter::once("mtz".to_owned()).chain(arguments).collect::<Vec<_>>().join(" "),
+        "command": std::iter::once("mtz".to_owned()).chain(arguments.map(|a| quoted(&a))).collect::<Vec<_>>().join(" "),
     })
+}
+
+/// An argument as a shell takes it.
+fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=,:%+@".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        return argument.to_owned();
+    }
+    format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
 /// d of the chosen pairs, cheapest first; of many, some at even steps from the first to the last.
@@ -370,7 +407,10 @@ pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Resul
     if let Some((first, last)) = zipped.layers.first().zip(zipped.layers.last()).filter(|(a, b)| a.samples < b.samples)
     {
         let name = &last.name;
-        show::result(&format!("errors before {name} are those of {} samples of {}", first.samples, last.samples));
+        show::result(&match first.samples {
+            0 => format!("errors before {name} were not measured: with networks of this size that takes long"),
+            few => format!("errors before {name} are those of {few} samples of {}", last.samples),
+        });
     }
     let kept = private(zipped);
     if let Some((name, _, why)) = kept.first() {
@@ -401,9 +441,10 @@ pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Resul
 /// The layers as rows of a table. Of more than two tasks there is room for one error each: the last that was measured.
 fn rows_of(zipped: &Zipped, names: &[&str]) -> Vec<Vec<String>> {
     let many = names.len() > 2;
+    let names: Vec<String> = names.iter().map(|name| name.chars().take(8).collect()).collect();
     let mut head = vec!["layer".to_owned(), "units".into(), "shared".into()];
     if many {
-        head.extend(names.iter().map(|n| n.chars().take(8).collect::<String>() + " %"));
+        head.extend(names.iter().map(|n| format!("{n} %")));
     } else {
         head.extend(names.iter().map(|n| format!("{n} zipped %")));
         head.extend(names.iter().map(|n| format!("{n} after %")));
@@ -434,6 +475,13 @@ fn rows_of(zipped: &Zipped, names: &[&str]) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_can_be_typed_again() {
+        assert_eq!(quoted("a=models/x-1.onnx"), "a=models/x-1.onnx");
+        assert_eq!(quoted("my model's *"), r"'my model'\''s *'");
+        assert_eq!(quoted(""), "''");
+    }
 
     #[test]
     fn sharing_is_read_in_all_its_forms() {

@@ -92,11 +92,19 @@ fn eval_says_what_does_not_fit() {
     // A zip says what it takes before it begins, and so does a dry run.
     let (a, b, out) =
         (here("../../models/lenet-5-a.onnx"), here("../../models/lenet-5-b.onnx"), here("never-written.onnx"));
-    for more in [&[][..], &["--dry-run"]] {
-        let zip = [&["zip", &a, &b, "--data", &data, "-o", &out, "--memory", "5M"][..], more].concat();
-        let (error, hint) = failure(&zip);
+    let zip = ["zip", &a, &b, "--data", &data, "-o", &out];
+    for more in [&[][..], &["--dry-run"], &["--share", "below=1e-3"]] {
+        let (error, hint) = failure(&[&zip[..], &["--memory", "5M"], more].concat());
         assert!(error.starts_with("zipping these networks takes") && hint.contains("--memory"), "{error}");
     }
+    // Merging fits, a step of retraining does not: the hint is a batch size that does.
+    let large = [&zip[..], &["--memory", "1G", "--dry-run", "--batch-size"]].concat();
+    let (error, hint) = failure(&[&large[..], &["100000"]].concat());
+    let fits = hint.split("--batch-size ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
+    assert!(error.starts_with("zipping these networks takes"), "{error}");
+    assert!(mtz(&[&large[..], &[&fits]].concat()).status.success(), "{hint}");
+    let (error, _) = failure(&["zip", &a, &b, "--data", &data, "-o", &here("tests"), "--force"]);
+    assert!(error.contains("is a folder"), "{error}");
     let (error, _) = failure(&["eval", &model, "--data", &data, "--mean", "1,2"]);
     assert!(error.contains("--mean has 2 numbers for 1 channels"), "{error}");
     let (error, _) = failure(&["eval", &model, "--data", &data, "--label", "y"]);

@@ -27,8 +27,27 @@ enum Position {
     Unit(usize, usize, usize),
 }
 
+/// Says whose inputs differ, if all tasks are to read the same.
+pub fn check_common_input(joint: &Joint) -> Result<()> {
+    let shapes = |m: &Member| m.graph.inputs().iter().map(|id| m.graph[*id].shape.to_string()).collect::<Vec<_>>();
+    let first = joint.members.first().map_or_else(Vec::new, &shapes);
+    match joint.members.iter().find(|m| shapes(m) != first) {
+        None => Ok(()),
+        Some(other) => Err(Error::usage(format!(
+            "--common-input: the input of {} is {}, that of {} is {}",
+            other.name,
+            shapes(other).join(", "),
+            joint.members[0].name,
+            first.join(", ")
+        ))),
+    }
+}
+
 /// One graph with inputs and outputs per task. `common_input`: one input for all, which needs equal shapes.
 pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
+    if common_input {
+        check_common_input(joint)?;
+    }
     let mut graph = Graph::new("joint");
     let mut inputs: Vec<Vec<ValueId>> = Vec::new();
     for member in &joint.members {
@@ -37,13 +56,7 @@ pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
             let value = &member.graph[id];
             let first = inputs.first().and_then(|ids| ids.get(i)).copied();
             own.push(match first.filter(|_| common_input) {
-                Some(first) if graph[first].shape == value.shape => first,
-                Some(first) => {
-                    return Err(Error::usage(format!(
-                        "--common-input: the input of {} is {}, that of {} is {}",
-                        member.name, value.shape, joint.members[0].name, graph[first].shape
-                    )));
-                }
+                Some(first) => first,
                 None if common_input => graph.add_input(value.name.clone(), value.shape.clone()),
                 None => graph.add_input(format!("{}/{}", member.name, value.name), value.shape.clone()),
             });

@@ -15,7 +15,7 @@
 use crate::data::without_a_tenth;
 use crate::error::{Error, Result};
 use crate::merge::{Align, Share};
-use crate::pipeline::{Plan, Task, aligned, errors, zip};
+use crate::pipeline::{Plan, Spare, Task, aligned, chosen, errors, zip};
 use crate::plan::{Joint, Source};
 use std::ops::ControlFlow;
 
@@ -119,7 +119,10 @@ pub fn search(
         }
         ControlFlow::Break(()) => Err(Error::usage("stopped")),
     };
-    let originals: Vec<_> = start.members.iter().map(|m| &m.graph).collect();
+    let originals = start.graphs();
+    // What cannot be done is refused before the first of many zips.
+    let chosen: Vec<Vec<usize>> = learning.iter().map(|t| chosen(t, plan)).collect();
+    Spare::all(start, &learning, &chosen, plan)?;
     news("measuring the networks")?;
     let before = errors(&originals, &measuring, plan)?;
     let names: Vec<String> = start.members[0].layers.iter().map(|l| l.name.clone()).collect();
@@ -138,7 +141,7 @@ pub fn search(
             *costs = zipped.layers.iter().map(|l| relative(&l.merged.distances, l.merged.typical)).collect();
         }
         news("measuring")?;
-        let after = errors(&zipped.joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &measuring, &plan)?;
+        let after = errors(&zipped.joint.graphs(), &measuring, &plan)?;
         let lost = after.iter().zip(&before).map(|(a, b)| a.zip(*b).map_or(f64::NAN, |(a, b)| a - b));
         let (parameters, shared) = zipped.joint.parameters();
         news("")?;
@@ -153,9 +156,16 @@ pub fn search(
     let mut costs = Vec::new();
     let all = vec![1.0; names.len()];
     let mut points = vec![measure(&all, 0, Some(&mut costs))?];
+    let nothing = Point {
+        shares: vec![0.0; names.len()],
+        parameters: start.parameters().0,
+        sharing: start.parameters().1 as f64 / mean,
+        increase: vec![0.0; tasks.len()],
+        iterations: 0,
+    };
     let savings = Savings::new(start, plan, costs);
     let chosen = match budget.max_error_increase {
-        Some(limit) => for_error(limit, &savings, plan.retrain, &mut points, &mut measure)?,
+        Some(limit) => for_error(limit, &savings, nothing, plan.retrain, &mut points, &mut measure)?,
         None => for_size(budget, &savings, start, plan.retrain, &mut points, &mut measure)?,
     };
     let missed = budget.missed(&points[chosen], start);
@@ -175,6 +185,7 @@ type Measure<'m> = dyn FnMut(&[f64], usize, Option<&mut Vec<Vec<f64>>>) -> Resul
 fn for_error(
     limit: f64,
     savings: &Savings,
+    nothing: Point,
     retrain: usize,
     points: &mut Vec<Point>,
     measure: &mut Measure,
@@ -182,7 +193,6 @@ fn for_error(
     if points[0].loses_at_most(limit) && retrain == 0 {
         return Ok(0);
     }
-    let nothing = Point { increase: vec![0.0; points[0].increase.len()], ..measure(&savings.shares(0.0), 0, None)? };
     points.push(nothing);
     let (mut best, mut low) = if points[0].loses_at_most(limit) { (0, 1.0) } else { (1, 0.0) };
     let mut high = 1.0;
@@ -253,6 +263,16 @@ fn for_size(
 }
 
 impl Budget {
+    /// How many zips a search takes at most, the last of which makes the model: without retraining, and with it.
+    pub fn zips(&self, retrain: usize) -> (usize, usize) {
+        match (self.max_error_increase, retrain) {
+            (Some(_), 0) => (2 + STEPS, 0),
+            (Some(_), _) => (1 + STEPS, 2 + RETRAINED_STEPS),
+            (None, 0) => (2 + CORRECTIONS, 0),
+            (None, _) => (1, 1 + CORRECTIONS),
+        }
+    }
+
     /// Parameters the joint model may have.
     fn parameters(&self, start: &Joint) -> Option<usize> {
         self.target_size.map(|size| match size {

@@ -165,6 +165,17 @@ impl Graph {
         self.outputs.push(id);
     }
 
+    /// The same, and nothing is dropped in training; values keep their identifiers.
+    pub fn without_dropout(&self) -> Self {
+        let mut graph = self.clone();
+        for node in &mut graph.nodes {
+            if let Op::Dropout(dropout) = &mut node.op {
+                dropout.ratio = 0.0;
+            }
+        }
+        graph
+    }
+
     /// The same with other outputs; values keep their identifiers.
     pub fn with_outputs(&self, outputs: Vec<ValueId>) -> Self {
         Self { outputs, ..self.clone() }

@@ -5,17 +5,18 @@
 //! a step of retraining is tried.
 
 use crate::error::Result;
+use crate::graph::ValueId;
 use crate::linalg::Factor;
 use crate::merge::Recipe;
 use crate::pipeline::{
     Plan, Spare, Task, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer, paired_in_order,
-    patches, retrain, retraining as retraining_bytes, rounds,
+    retrain, retraining as retraining_bytes, rounds,
 };
 use crate::plan::{Joint, Member};
 use crate::run::Runner;
-use crate::statistics::{Calibration, batch_bytes, behind, positions};
+use crate::statistics::{BATCH, Calibration, behind, bytes_per_image, looked_at, positions};
 use crate::tensor::Tensor;
-use crate::walk::bytes_at;
+use crate::walk::{bytes_at, step_bytes};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -53,6 +54,8 @@ pub struct Prediction {
     pub iterations: usize,
     /// Seconds of that.
     pub retraining: f64,
+    /// Seconds for the errors before anything is merged.
+    pub measuring: f64,
 }
 
 /// Operations per second.
@@ -89,13 +92,15 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
             let at = &member.layers[layer];
             let rows = positions(&member.graph, at, from.samples.len());
             let columns = (at.columns() + 1) as f64;
-            forward += way.go(member, layer, from, plan.recipe == Recipe::Best && layer > 0);
+            let (work, batches) = way.go(member, layer, from, plan.recipe == Recipe::Best && layer > 0)?;
+            forward += work;
             // Answers to targets, and products with the inputs: for every unit alone, and for the shared ones.
             let one_sided = if from.keeps_samples(&member.graph, at) { 4.0 * again } else { 0.0 };
             sums += rows as f64 * columns * (0.5 * columns + at.units as f64 * (1.0 + one_sided));
             seen += rows;
             size = size.max(at.columns() + 1);
-            flowing += batch_bytes(&member.graph, patches(member, own), from.batch_size) + way.kept();
+            let patches = bytes_per_image(&member.graph, at, own.len()) * from.batch_size.min(own.len()) as u64;
+            flowing += batches + patches + way.kept();
         }
         // Columns that only some tasks have stand beside each other.
         let common =
@@ -129,7 +134,8 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         let expected = whole.iter().map(|w| 4.0 * w * plan.batch_size as f64).sum::<f64>() / rates.network;
         retraining = iterations as f64 * step(start, tasks, plan, expected)? + measured_once / rates.network;
     }
-    let seconds = measured_once / rates.network + layers.iter().map(|l| l.seconds).sum::<f64>() + retraining;
+    let first = measured_once / rates.network;
+    let seconds = first + layers.iter().map(|l| l.seconds).sum::<f64>() + retraining;
     let each = plan.memory / 2 / tasks.len().max(1) as u64;
     let measuring = start.members.iter().map(|m| {
         let runner = Runner::new(&m.graph);
@@ -140,53 +146,79 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         memory = memory.max(retraining_bytes(start, plan, plan.batch_size));
     }
     let parameters_before = start.parameters().0;
-    Ok(Prediction { parameters_before, parameters, shared, layers, memory, seconds, iterations, retraining })
+    Ok(Prediction {
+        parameters_before,
+        parameters,
+        shared,
+        layers,
+        memory,
+        seconds,
+        iterations,
+        retraining,
+        measuring: first,
+    })
 }
 
-/// How far the two networks of a task have got ([`crate::statistics::Walks`]): layers whose inputs are known.
+/// How far the two networks of a task have got ([`crate::statistics::Walks`]).
 #[derive(Default)]
 struct Way {
-    /// And the bytes they take.
-    merged: (usize, u64),
-    original: (usize, u64),
+    merged: Stand,
+    original: Stand,
     /// On so many samples.
     images: usize,
 }
 
+/// Where a network stands.
+#[derive(Clone, Copy, Default)]
+struct Stand {
+    /// Layers whose inputs are known.
+    layer: usize,
+    node: usize,
+    /// What is kept there.
+    bytes: u64,
+}
+
 impl Way {
-    /// Multiply-adds to show a layer what it sees; `asked`: and what the original answers.
-    fn go(&mut self, member: &Member, layer: usize, from: &Calibration, asked: bool) -> f64 {
-        let images = from.samples.len();
+    /// Multiply-adds to show a layer what it sees, and bytes for a batch of it; `asked`: and what the original answers.
+    fn go(&mut self, member: &Member, layer: usize, from: &Calibration, asked: bool) -> Result<(f64, u64)> {
+        let (graph, images) = (&member.graph, from.samples.len());
         let work = |layers: std::ops::Range<usize>| -> f64 {
-            let one = |l: &crate::plan::Layer| (l.units * l.columns() * l.places(&member.graph)) as f64;
+            let one = |l: &crate::plan::Layer| (l.units * l.columns() * l.places(graph)) as f64;
             member.layers[layers].iter().map(one).sum()
         };
-        let (known, new) = (images.min(self.images) as f64, images.saturating_sub(self.images) as f64);
-        // What stands too far back and takes too much is forgotten.
-        for way in [&mut self.merged, &mut self.original] {
-            *way = if way.1 > from.room { (0, 0) } else { *way };
-        }
-        let kept = |node: usize| {
-            let bytes = bytes_at(&member.graph, node).saturating_mul(images as u64);
-            (bytes <= from.room).then_some(bytes)
-        };
+        let (known, new) = (images.min(self.images), images.saturating_sub(self.images));
         let at = &member.layers[layer];
-        let mut done = known * work(self.merged.0.min(layer)..layer) + new * work(0..layer);
-        if let Some(bytes) = kept(at.node) {
-            self.merged = (layer, bytes);
-        }
+        let (inputs, target) = looked_at(at, asked);
+        let batch = from.batch_size.min(images);
+        let step =
+            |stand: &mut Stand, wanted: &[ValueId], node: usize, until: usize, layer: usize| -> Result<(f64, u64)> {
+                // What stands too far back and takes too much is forgotten.
+                if stand.bytes > from.room {
+                    *stand = Stand::default();
+                }
+                let bytes = bytes_at(graph, node).saturating_mul(images as u64);
+                let kept = (bytes <= from.room).then_some(node);
+                let done = known as f64 * work(stand.layer.min(until)..until) + new as f64 * work(0..until);
+                let begin = if new > 0 { 0 } else { stand.node };
+                let taken = step_bytes(graph, wanted, begin, kept, batch)?;
+                if kept.is_some() {
+                    *stand = Stand { layer, node, bytes };
+                }
+                Ok((done, taken))
+            };
+        let (mut done, mut taken) = step(&mut self.merged, &inputs, at.node, layer, layer)?;
         if asked {
-            done += known * work(self.original.0.min(layer)..layer + 1) + new * work(0..layer + 1);
-            if let Some(bytes) = kept(behind(&member.graph, at)) {
-                self.original = (layer + 1, bytes);
-            }
+            let (more, others) = step(&mut self.original, &[target], behind(graph, at), layer + 1, layer + 1)?;
+            // What the merged network sees waits for the original's answer.
+            let waiting: u64 = inputs.iter().map(|id| 4 * graph[*id].shape.elements(batch) as u64).sum();
+            (done, taken) = (done + more, taken.max(others + waiting));
         }
         self.images = self.images.max(images);
-        done
+        Ok((done, taken))
     }
 
     fn kept(&self) -> u64 {
-        self.merged.1 + self.original.1
+        self.merged.bytes + self.original.bytes
     }
 }
 
@@ -227,7 +259,7 @@ impl Rates {
     fn measured(joint: &Joint) -> Result<Self> {
         let member = &joint.members[0];
         let mut runner = Runner::new(&member.graph);
-        let images = (2_000_000_000 / member.multiply_adds().max(1)).clamp(1, 256);
+        let images = (8_000_000_000 / member.multiply_adds().max(1)).clamp(1, BATCH);
         let inputs: Result<Vec<Tensor>> = member
             .graph
             .inputs()

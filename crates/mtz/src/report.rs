@@ -138,6 +138,17 @@ fn units(page: &mut String, layers: &[Value]) {
          <span class=\"key\" style=\"background:var(--two)\"></span>shared by two\
          <span class=\"key\" style=\"background:var(--more)\"></span>by more</p>\n",
     );
+    let mut rows = vec![texts(["layer", "units", "owners"])];
+    for layer in layers {
+        for part in layer["owners"].as_array().into_iter().flatten() {
+            let tasks: Vec<&str> = part["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let count = part["units"].as_u64().unwrap_or(0).to_string();
+            rows.push(vec![text(&layer["name"]).to_owned(), count, tasks.join(" + ")]);
+        }
+    }
+    page.push_str("<details><summary>as a table</summary>\n");
+    table(page, &rows);
+    page.push_str("</details>\n");
 }
 
 /// Errors while layers are merged, with retraining beside where there was any.
@@ -183,7 +194,18 @@ fn error_section(page: &mut String, names: &[&str], run: &Value, layers: &[Value
         series,
         ..Chart::default()
     };
-    section(page, "Error after each layer", &chart, &rows, "");
+    let samples = |layer: Option<&Value>| layer.and_then(|l| l["error_samples"].as_u64());
+    let note = match (samples(layers.first()), samples(layers.last())) {
+        (Some(0), Some(all)) if all > 0 => {
+            "<p class=\"faint\">Errors were measured before the first and after the last layer only.</p>\n".to_owned()
+        }
+        (Some(few), Some(all)) if few < all => format!(
+            "<p class=\"faint\">Between the first and the last point errors are those of {few} samples of {all}: a step at either end may be \
+             theirs, not the layer's.</p>\n"
+        ),
+        _ => String::new(),
+    };
+    section(page, "Error after each layer", &chart, &rows, &note);
 }
 
 /// What the shared pairs of each layer cost, relative to two units taken at random.

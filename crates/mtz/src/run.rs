@@ -131,6 +131,10 @@ impl<'g> Runner<'g> {
                 }
             }
         }
+        for id in &self.wanted {
+            // What is handed out may be kept for long: not in a buffer that was made for something larger.
+            values[id.index()] = values[id.index()].take().map(Tensor::without_spare_room);
+        }
         self.wanted
             .iter()
             .map(|id| {

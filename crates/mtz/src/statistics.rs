@@ -2,7 +2,7 @@
 
 use crate::data::Feed;
 use crate::error::{Error, Result};
-use crate::graph::Graph;
+use crate::graph::{Graph, ValueId};
 use crate::linalg::{Moments, Samples};
 use crate::op::{Conv, Op};
 use crate::plan::Layer;
@@ -140,11 +140,10 @@ pub fn moments(
     from: &Calibration,
     walks: &mut Walks,
 ) -> Result<Seen> {
+    let (inputs, target) = looked_at(layer, original.is_some());
     let sum = layer.sum.filter(|_| original.is_some());
-    let inputs: Vec<_> = [Some(layer.input), sum.map(|s| s.other)].into_iter().flatten().collect();
     let count = from.samples.len();
     let mut inputs = walks.merged.step(merged, &inputs, layer.node, count, (from.room, from.memory))?;
-    let target = sum.map_or(layer.answer(), |s| s.output);
     let walk = &mut walks.original;
     let outputs = original
         .map(|original| walk.step(original, &[target], behind(original, layer), count, (from.room, from.memory)));
@@ -185,6 +184,13 @@ pub fn moments(
         samples.iter_mut().for_each(|samples| samples.add(&x, &y, &floor));
     }
     Ok(Seen { moments, samples })
+}
+
+/// What of the merged network a layer's statistics see, and what of the original, if it is asked.
+pub(crate) fn looked_at(layer: &Layer, asked: bool) -> (Vec<ValueId>, ValueId) {
+    let sum = layer.sum.filter(|_| asked);
+    let inputs = [Some(layer.input), sum.map(|s| s.other)].into_iter().flatten().collect();
+    (inputs, sum.map_or(layer.answer(), |s| s.output))
 }
 
 /// Where the original stands afterwards: its layer does not change, so it can be passed.

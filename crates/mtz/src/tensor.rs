@@ -180,6 +180,15 @@ impl Tensor {
         &self.data
     }
 
+    /// The same numbers in no more memory than they need, unless somebody else holds them.
+    #[must_use]
+    pub fn without_spare_room(mut self) -> Self {
+        if let Some(data) = Arc::get_mut(&mut self.data) {
+            data.shrink_to_fit();
+        }
+        self
+    }
+
     /// The numbers as they are shared.
     pub fn shared(&self) -> &Arc<Vec<f32>> {
         &self.data

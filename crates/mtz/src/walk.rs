@@ -85,6 +85,24 @@ impl Step<'_> {
     }
 }
 
+/// Bytes that a step takes beside the weights and what is kept, for `batch` samples: from node `begin` to `wanted`, and to stand at `end` afterwards.
+pub(crate) fn step_bytes(
+    graph: &Graph,
+    wanted: &[ValueId],
+    begin: usize,
+    end: Option<usize>,
+    batch: usize,
+) -> Result<u64> {
+    let outputs: Vec<ValueId> =
+        wanted.iter().copied().chain(end.into_iter().flat_map(|node| live(graph, node))).collect();
+    let part = match begin {
+        0 => graph.up_to(&outputs)?,
+        node => graph.between(&live(graph, node), &outputs)?,
+    };
+    let runner = Runner::new(&part);
+    Ok(runner.peak_bytes(batch).saturating_sub(runner.weight_bytes()))
+}
+
 /// Bytes that are kept for one sample by who stands at `node`.
 pub(crate) fn bytes_at(graph: &Graph, node: usize) -> u64 {
     live(graph, node).iter().map(|id| 4 * graph[*id].shape.elements(1) as u64).sum()

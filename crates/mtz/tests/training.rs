@@ -5,7 +5,10 @@ use mtz::architecture::{self, Task};
 use mtz::data::{Dataset, Feed, Labels, Normalisation, Samples};
 use mtz::error::Result;
 use mtz::graph::Graph;
-use mtz::op::{Dropout, Gemm, Softmax};
+use mtz::merge::Recipe;
+use mtz::op::{Dropout, Flatten, Gemm, Op, Sigmoid, Softmax};
+use mtz::pipeline::{self, Aim, Plan};
+use mtz::plan::Joint;
 use mtz::random;
 use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{
@@ -215,6 +218,37 @@ fn dropout_keeps_the_mean_and_sends_gradients_through_what_was_kept() {
     assert!(run(1) == first && run(2) != first);
 }
 
+/// Who imitates a network that drops nothing drops nothing either.
+#[test]
+fn retraining_knows_no_dropout() {
+    let retrained = |ratio: f32| -> Vec<Vec<f32>> {
+        let mut graph = Graph::new("dropping");
+        let x = graph
+            .add_input("x", Shape::new(vec![Dim::Batch(1), Dim::Fixed(1), Dim::Fixed(16), Dim::Fixed(16)]).unwrap());
+        let mut value = graph.add_node("flatten", Flatten { axis: 1 }, vec![Some(x)], "flat").unwrap();
+        for (i, (inputs, units)) in [(256, 8), (8, 2)].into_iter().enumerate() {
+            let weights = (0..inputs * units).map(|k| random::uniform(i as u64, k as u64) - 0.5).collect();
+            let weights = Tensor::new(vec![units, inputs], weights).unwrap();
+            let weights = graph.add_constant(format!("w{i}"), weights).unwrap();
+            let gemm = Gemm { alpha: 1.0, beta: 1.0, transpose_a: false, transpose_b: true };
+            value = graph.add_node(format!("fc{i}"), gemm, vec![Some(value), Some(weights)], format!("y{i}")).unwrap();
+            if i == 0 {
+                value = graph.add_node("drop", Dropout { ratio }, vec![Some(value)], "dropped").unwrap();
+            }
+        }
+        graph.add_output(value);
+        let feed = feed(&graph);
+        let mut joint = Joint::single("one".into(), graph.clone()).unwrap();
+        let tasks = [pipeline::Task::whole("one", &feed, &feed)];
+        let plan = Plan { aim: Aim::Labels, batch_size: 16, ..Plan::new(Recipe::Best) };
+        let heard = |_: usize, _: &[f64]| ControlFlow::Continue(());
+        pipeline::retrain(&mut joint, &tasks, &[graph], &[1.0], &plan, 3, heard).unwrap();
+        let values = joint.members[0].graph.values();
+        values.iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().to_vec()).collect()
+    };
+    assert_eq!(retrained(0.5), retrained(0.0));
+}
+
 #[test]
 fn architectures_have_the_sizes_they_are_known_for() {
     for (name, input, outputs, parameters) in [
@@ -246,16 +280,19 @@ fn one_output_learns_two_classes() {
     assert!(report.validation.unwrap().error < 5.0);
 }
 
-/// A network that ends in Softmax, as Keras writes it, learns from what stands in front of that.
+/// A network that ends in Softmax or Sigmoid, as Keras writes it, learns from what stands in front of that.
 #[test]
-fn a_final_softmax_learns_like_logits() {
-    let plain = network("lenet-300-100", 3);
-    let mut ended = plain.clone();
-    let end = ended.add_node("end", Softmax { axis: 1 }, vec![Some(plain.outputs()[0])], "probabilities").unwrap();
-    let ended = ended.with_outputs(vec![end]);
+fn a_final_softmax_or_sigmoid_learns_like_logits() {
     let weights = |graph: &Graph| -> Vec<Vec<f32>> {
         let report = fit(graph, &feed(graph), &how(1), |_| ControlFlow::Continue(())).unwrap();
         report.graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().to_vec()).collect()
     };
-    assert_eq!(weights(&plain), weights(&ended));
+    let one = Task { input: vec![1, 16, 16], outputs: 1, mean: vec![0.5], std: vec![0.3] };
+    let yes_or_no = architecture::build("lenet-300-100", &one, 0.25, 3).unwrap();
+    let softmax: Op = Softmax { axis: 1 }.into();
+    for (plain, op) in [(network("lenet-300-100", 3), softmax), (yes_or_no, Op::Sigmoid(Sigmoid))] {
+        let mut ended = plain.clone();
+        let end = ended.add_node("end", op, vec![Some(plain.outputs()[0])], "probabilities").unwrap();
+        assert_eq!(weights(&plain), weights(&ended.with_outputs(vec![end])));
+    }
 }

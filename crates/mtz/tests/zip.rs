@@ -242,3 +242,16 @@ fn random_sharing_copies_weights() {
     assert_eq!(from[0] + from[1], first.len());
     assert!(from[0] > 10 && from[1] > 10, "{from:?}");
 }
+
+/// One image for all tasks: only where all of them see images of one size.
+#[test]
+fn a_common_input_needs_one_shape() {
+    let other = Shape { input: vec![1, 20, 20], outputs: 10, mean: vec![0.13], std: vec![0.31] };
+    let other = architecture::build("lenet-300-100", &other, 0.2, 2).unwrap();
+    let (a, b) = (network("lenet-300-100", 1), network("lenet-300-100", 2));
+    let same = Joint::beside(vec![single("a", a.clone()), single("b", b)]).unwrap();
+    assert!(assemble::check_common_input(&same).is_ok());
+    let different = Joint::beside(vec![single("a", a), single("b", other)]).unwrap();
+    let error = assemble::to_graph(&different, true).unwrap_err().to_string();
+    assert!(error.contains("the input of b is [N, 1, 20, 20], that of a is [N, 1, 28, 28]"), "{error}");
+}

@@ -4,10 +4,10 @@ use super::{Figure, Outcome, Workshop, beside, mean};
 use crate::show;
 use mtz::chart::{Chart, Series};
 use mtz::error::Result;
+use mtz::graph::Graph;
 use mtz::merge::{Matching, Recipe};
-use mtz::pipeline::{Aim, Plan, Task, errors, retrain};
+use mtz::pipeline::{Aim, Plan, Task, errors};
 use serde_json::{Value, json};
-use std::ops::ControlFlow;
 
 /// A row of Table 1.
 struct Row {
@@ -105,7 +105,13 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         let one = |i: usize| {
             let sparse = if row.sparse { "-sparse" } else { "" };
             let key = format!("lenet-{}{sparse}-{i}", row.architecture);
-            let known = workshop.remember(&key, || Ok(measure(workshop, row, i)?.to_json()))?;
+            let number = 2 * i as u64 + 1;
+            let network = |n| match row.sparse {
+                false => workshop.network(row.architecture, "mnist", n),
+                true => workshop.sparse_network(row.architecture, "mnist", n, SPARSITY),
+            };
+            let pair = [network(number)?, network(number + 1)?];
+            let known = workshop.notebook(&pair).remember(&key, || Ok(measure(workshop, row, i, &pair)?.to_json()))?;
             Ok(Pair::from_json(&known))
         };
         let pairs: Vec<Pair> = (0..workshop.pairs(row.pairs)).map(one).collect::<Result<_>>()?;
@@ -131,16 +137,10 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     Ok(Outcome { suffix, json: Value::Object(json), charts: vec![(String::new(), chart)] })
 }
 
-fn measure(workshop: &Workshop, row: &Row, index: usize) -> Result<Pair> {
-    let number = 2 * index as u64 + 1;
-    let network = |n| match row.sparse {
-        false => workshop.network(row.architecture, "mnist", n),
-        true => workshop.sparse_network(row.architecture, "mnist", n, SPARSITY),
-    };
-    let (a, b) = (network(number)?, network(number + 1)?);
-    let bench = workshop.bench("mnist", &a)?;
+fn measure(workshop: &Workshop, row: &Row, index: usize, [a, b]: &[Graph; 2]) -> Result<Pair> {
+    let bench = workshop.bench("mnist", a)?;
     let tasks = ["a", "b"].map(|name| Task::whole(name, &bench.train, &bench.test));
-    let start = || beside(&[("a", &a), ("b", &b)]);
+    let start = || beside(&[("a", a), ("b", b)]);
     let what = format!("{} pair {}", row.architecture, index + 1);
     let once = |plan: &Plan| workshop.zip(start()?, &tasks, plan, &what);
     let seed = workshop.common.seed.wrapping_add(index as u64);
@@ -159,9 +159,8 @@ fn measure(workshop: &Workshop, row: &Row, index: usize) -> Result<Pair> {
     let after = |plan: &Plan, iterations: usize| -> Result<f64> {
         let mut joint = best.joint.clone();
         let originals = [a.clone(), b.clone()];
-        retrain(&mut joint, &tasks, &originals, &[0.5, 0.5], plan, iterations, |_, _| ControlFlow::Continue(()))?;
-        let graphs: Vec<_> = joint.members.iter().map(|m| &m.graph).collect();
-        Ok(mean(&errors(&graphs, &tasks, plan)?))
+        workshop.retrain(&mut joint, &tasks, &originals, plan, iterations, row.architecture)?;
+        Ok(mean(&errors(&joint.graphs(), &tasks, plan)?))
     };
     let retrained = row.budgets.iter().map(|&iterations| after(&plan, iterations)).collect::<Result<_>>()?;
     let labelled = after(&Plan { aim: Aim::Labels, ..plan.clone() }, row.paper.2)?;

@@ -1,7 +1,8 @@
 //! More than two: three and five LeNet-300-100 in one, and a fifth that joins a joint model of four.
 
-use super::{Figure, Outcome, Workshop, beside};
+use super::{Figure, Outcome, Workshop, beside, series};
 use crate::show;
+use mtz::chart::Chart;
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
@@ -52,7 +53,20 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         "LeNet-300-100 for MNIST, all hidden units shared; increase of the error in points: mean (lowest to highest) over tasks\n{}",
         show::table(&rows)
     ));
-    Ok(Outcome { suffix: "", json: json!({ "runs": Value::Array(json) }), charts: Vec::new() })
+    let half = json.len() / 2;
+    let curve = |name: &str, runs: &[Value]| {
+        series(name, 3, runs.iter().take(3).map(|r| r["increase"]["mean"].as_f64().unwrap_or(f64::NAN)))
+    };
+    let chart = Chart {
+        title: "Several LeNet-300-100 in one, all hidden units shared".into(),
+        x_label: "networks".into(),
+        y_label: "increase of the error, points".into(),
+        mark: Some((0.0, "the separate networks".into())),
+        series: vec![curve("not retrained", &json[..half]), curve("retrained, without labels", &json[half..])],
+        ..Chart::default()
+    };
+    let charts = vec![(String::new(), chart)];
+    Ok(Outcome { suffix: "", json: json!({ "runs": Value::Array(json) }), charts })
 }
 
 fn increases(zipped: &Zipped, before: &[Option<f64>]) -> Vec<f64> {

@@ -13,24 +13,27 @@ mod vgg;
 use crate::args::{Common, Experiment, Reproduce};
 use crate::show;
 use crate::train::build_for;
-use mtz::chart::{Chart, Point};
+use crate::zip::run_with_bar;
+use mtz::chart::{Chart, Point, Series};
+use mtz::checkpoint::Fingerprint;
 use mtz::data::{Feed, Normalisation, Part};
 use mtz::error::{Error, Result};
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
-use mtz::pipeline::{Plan, Task, Zipped, retrain, zip};
+use mtz::pipeline::{Plan, Task, Zipped, retrain};
 use mtz::plan::{Joint, permute_hidden};
 use mtz::prune::{Method, allocate, prune};
 use mtz::statistics::Calibration;
 use mtz::train::{Augmentation, Fit, Rule, fit};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use subjects::Subject;
 
 pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.output).map_err(|e| Error::io(&args.output, &e))?;
-    show::check_output(&args.output.join("networks"), true)?;
+    show::check_output(&args.output.join("result.json"), true)?;
     let workshop = Workshop { args, common };
     let (name, outcome) = match args.experiment {
         Experiment::Lenet => ("lenet", lenet::run(&workshop)?),
@@ -43,19 +46,22 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
         Experiment::Split => ("split", split::run(&workshop)?),
     };
     let name = format!("{name}{}", outcome.suffix);
+    // A part of an experiment has a file of its own.
+    let file = args.only.as_ref().map_or_else(|| name.clone(), |only| format!("{name}-{only}"));
     let mut json = json!({ "version": 1, "experiment": name, "seed": common.seed });
     if let (Value::Object(all), Value::Object(own)) = (&mut json, outcome.json) {
         all.extend(own);
     }
     let text = serde_json::to_string_pretty(&json).unwrap_or_default();
-    show::write_text(&args.output.join(format!("{name}.json")), &(text + "\n"))?;
+    let path = args.output.join(format!("{file}.json"));
+    show::write_text(&path, &(text + "\n"))?;
     for (suffix, chart) in &outcome.charts {
         show::write_text(&args.output.join(format!("{name}{suffix}.svg")), &chart.to_svg())?;
     }
     if common.json {
         show::result(&json.to_string());
     } else {
-        show::note(&format!("written to {}", args.output.join(format!("{name}.json")).display()));
+        show::note(&format!("written to {}", path.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -90,34 +96,12 @@ impl Workshop<'_> {
         }
     }
 
-    /// A figure from an earlier run, or measured now: what takes long can be stopped and goes on where it was.
-    pub fn remember(&self, key: &str, measure: impl FnOnce() -> Result<Value>) -> Result<Value> {
-        let folder = self.args.output.join("measured");
-        let path = folder.join(format!("{key}-{}.json", self.common.seed));
-        if let Some(known) = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
-            return Ok(known);
-        }
-        let value = measure()?;
-        std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
-        show::write_text(&path, &value.to_string())?;
-        Ok(value)
-    }
-
-    /// A folder for the state of a run.
-    pub fn scratch(&self, name: &str) -> std::path::PathBuf {
-        self.args.output.join("measured").join(format!("{name}-{}-checkpoint", self.common.seed))
-    }
-
-    /// A joint model from an earlier run, or made now.
-    pub fn kept(&self, name: &str, make: impl FnOnce() -> Result<Joint>) -> Result<Joint> {
-        let path = self.args.output.join("networks").join(format!("{name}-{}.onnx", self.common.seed));
-        if path.exists() {
-            let joint = mtz::assemble::from_graph(&mtz::onnx::read(&path)?)?;
-            return joint.ok_or_else(|| Error::model(format!("{} is no joint model", path.display())));
-        }
-        let joint = make()?;
-        mtz::onnx::write(&mtz::assemble::to_graph(&joint, false)?, &path)?;
-        Ok(joint)
+    /// Where figures about these networks are kept.
+    pub fn notebook<'n>(&self, networks: impl IntoIterator<Item = &'n Graph>) -> Notebook<'_> {
+        let mut mark = Fingerprint::default();
+        networks.into_iter().for_each(|network| mark.network(network));
+        let mark: String = mark.finish().chars().take(8).collect();
+        Notebook { output: &self.args.output, behind: format!("{}-{mark}", self.common.seed) }
     }
 
     /// Whether an architecture takes part (`--only`).
@@ -181,6 +165,15 @@ impl Workshop<'_> {
         Ok(graph)
     }
 
+    /// Networks of one architecture for several tasks, trained for so many epochs each, and the data they see.
+    pub fn networks_for(&self, architecture: &str, tasks: &[(&str, usize)]) -> Result<(Vec<Graph>, Vec<Bench>)> {
+        let network = |(task, epochs): &(&str, usize)| self.network_in(architecture, 1.0, Some(*epochs), task, 1);
+        let networks: Vec<Graph> = tasks.iter().map(network).collect::<Result<_>>()?;
+        let benches = tasks.iter().zip(&networks).map(|((task, _), network)| self.bench(task, network));
+        let benches = benches.collect::<Result<_>>()?;
+        Ok((networks, benches))
+    }
+
     /// The same network without most of its weights, and briefly retrained: from an earlier run, or made now.
     pub fn sparse_network(
         &self,
@@ -189,7 +182,7 @@ impl Workshop<'_> {
         number: u64,
         (sparsity, iterations): (f64, usize),
     ) -> Result<Graph> {
-        let seed = self.common.seed.wrapping_add(number);
+        let seed = self.common.seed.wrapping_add(number).wrapping_add(Subject::named(data)?.seed);
         let path = self.args.output.join("networks").join(format!("{architecture}-{data}-{seed}-sparse.onnx"));
         if path.exists() {
             return mtz::onnx::read(&path);
@@ -207,8 +200,8 @@ impl Workshop<'_> {
         let pruned = prune(&dense, &from, &shares, Method::BrainSurgeon, plan.memory, listen)?;
         let tasks = [Task::whole("sparse", &bench.train, &bench.test)];
         let mut joint = Joint::single("sparse".into(), pruned.graph)?;
-        retrain(&mut joint, &tasks, &[dense], &[1.0], &plan, iterations, |_, _| ControlFlow::Continue(()))?;
         bar.finish_and_clear();
+        self.retrain(&mut joint, &tasks, &[dense], &plan, iterations, architecture)?;
         let member = joint.members.pop().ok_or_else(|| Error::model("nothing was pruned"))?;
         mtz::onnx::write(&member.graph, &path)?;
         Ok(member.graph)
@@ -216,16 +209,74 @@ impl Workshop<'_> {
 
     /// Zips with a line of progress.
     pub fn zip(&self, start: Joint, tasks: &[Task], plan: &Plan, what: &str) -> Result<Zipped> {
-        let bar = show::stages(self.common.quiet);
-        let zipped = zip(start, tasks, plan, |(layer, depth, doing)| {
-            bar.set_length(depth as u64);
-            bar.set_position(layer as u64);
-            bar.set_message(format!("{what}: {doing}"));
-            ControlFlow::Continue(())
-        });
-        bar.finish_and_clear();
-        zipped
+        run_with_bar(start, tasks, plan, self.common, &format!("{what}: "))
     }
+
+    /// Retrains with a line of progress, every task counting the same.
+    pub fn retrain(
+        &self,
+        joint: &mut Joint,
+        tasks: &[Task],
+        networks: &[Graph],
+        plan: &Plan,
+        iterations: usize,
+        what: &str,
+    ) -> Result<()> {
+        let bar = show::stages(self.common.quiet);
+        let weights = vec![1.0 / tasks.len().max(1) as f64; tasks.len()];
+        retrain(joint, tasks, networks, &weights, plan, iterations, |i, _| {
+            let what = format!("{what}: retraining {i} of {iterations}");
+            show::advance(&bar, (i as f64, iterations as f64), &what);
+            ControlFlow::Continue(())
+        })?;
+        bar.finish_and_clear();
+        Ok(())
+    }
+}
+
+/// What is known about some networks from earlier runs: what takes long can be stopped and goes on where it was. Of other networks, other things are known.
+pub struct Notebook<'a> {
+    output: &'a Path,
+    /// Behind the names of files: the seed, and a mark of the networks.
+    behind: String,
+}
+
+impl Notebook<'_> {
+    /// A figure from an earlier run, or measured now.
+    pub fn remember(&self, key: &str, measure: impl FnOnce() -> Result<Value>) -> Result<Value> {
+        let folder = self.output.join("measured");
+        let path = folder.join(format!("{key}-{}.json", self.behind));
+        if let Some(known) = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+            return Ok(known);
+        }
+        let value = measure()?;
+        std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+        show::write_text(&path, &value.to_string())?;
+        Ok(value)
+    }
+
+    /// A folder for the state of a run.
+    pub fn scratch(&self, name: &str) -> PathBuf {
+        self.output.join("measured").join(format!("{name}-{}-checkpoint", self.behind))
+    }
+
+    /// A joint model from an earlier run, or made now.
+    pub fn kept(&self, name: &str, make: impl FnOnce() -> Result<Joint>) -> Result<Joint> {
+        let path = self.output.join("networks").join(format!("{name}-{}.onnx", self.behind));
+        if path.exists() {
+            let joint = mtz::assemble::from_graph(&mtz::onnx::read(&path)?)?;
+            return joint.ok_or_else(|| Error::model(format!("{} is no joint model", path.display())));
+        }
+        let joint = make()?;
+        mtz::onnx::write(&mtz::assemble::to_graph(&joint, false)?, &path)?;
+        Ok(joint)
+    }
+}
+
+/// A curve through values, the first of them at `from`.
+pub fn series(name: &str, from: usize, values: impl IntoIterator<Item = f64>) -> Series {
+    let points = values.into_iter().enumerate().map(|(i, y)| Point { x: (from + i) as f64, y, spread: None });
+    Series { name: name.to_owned(), points: points.collect(), dashed: false }
 }
 
 /// Networks beside each other, with names for their tasks.

@@ -1,7 +1,8 @@
 //! Layer-wise optimal brain surgeon against magnitude: the error when most weights of a LeNet-300-100 go, without retraining.
 
-use super::{Figure, Outcome, Workshop};
+use super::{Figure, Outcome, Workshop, series};
 use crate::show;
+use mtz::chart::Chart;
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
@@ -53,5 +54,13 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     let by_method = by_method.map(|((name, f), all)| ((*name).to_owned(), json!({ "error": f.json(), "errors": all })));
     let json = json!({ "networks": count, "sparsity": SPARSITY, "before": Figure::of(&before).json(),
                        "methods": Value::Object(by_method.collect()) });
-    Ok(Outcome { suffix: "", json, charts: Vec::new() })
+    let chart = Chart {
+        title: format!("{:.0} % of the weights of LeNet-300-100 removed, no retraining", 100.0 * SPARSITY),
+        x_label: "network".into(),
+        y_label: "error, %".into(),
+        mark: Some((Figure::of(&before).mean, "before".into())),
+        series: METHODS.iter().zip(&after).map(|(name, errors)| series(name, 1, errors.iter().copied())).collect(),
+        ..Chart::default()
+    };
+    Ok(Outcome { suffix: "", json, charts: vec![(String::new(), chart)] })
 }

@@ -5,9 +5,8 @@ use crate::show;
 use mtz::chart::{Chart, Point, Series};
 use mtz::error::Result;
 use mtz::merge::{Recipe, Share};
-use mtz::pipeline::{Aim, Plan, Task, errors, retrain};
+use mtz::pipeline::{Aim, Plan, Task, errors};
 use serde_json::{Value, json};
-use std::ops::ControlFlow;
 
 const HALVES: [&str; 2] = ["cifar-10-0-4", "cifar-10-5-9"];
 
@@ -60,9 +59,9 @@ const KINDS: [Kind; 4] = [
             retrained(1.0, Aim::Labels),
         ],
     },
-    Kind { architecture: "vgg-11", width: 0.5, epochs: Some(12), runs: &SWEEP },
+    Kind { architecture: "vgg-11", width: 0.5, epochs: Some(12), runs: &[SWEEP[0], SWEEP[3]] },
     Kind { architecture: "mobilenet-v2", width: 0.35, epochs: Some(3), runs: &SWEEP },
-    Kind { architecture: "densenet-22", width: 1.0, epochs: Some(3), runs: &SWEEP },
+    Kind { architecture: "densenet-22", width: 1.0, epochs: Some(2), runs: &SWEEP },
 ];
 
 /// What came out of a run: how many of a hundred answers are right, for each half.
@@ -131,7 +130,8 @@ fn measure(workshop: &Workshop, kind: &Kind) -> Result<([f64; 2], Vec<Measured>)
     let start = beside(&[("0-4", &a), ("5-9", &b)])?;
     let key = format!("split-{}-separate", kind.architecture);
     let plan = Plan::suited(Recipe::Best, &start);
-    let before = workshop.remember(&key, || Ok(json!(errors(&[&a, &b], &tasks, &plan)?)))?;
+    let notebook = workshop.notebook([&a, &b]);
+    let before = notebook.remember(&key, || Ok(json!(errors(&[&a, &b], &tasks, &plan)?)))?;
     let right = |errors: &Value| [0, 1].map(|t| 100.0 - errors[t].as_f64().unwrap_or(f64::NAN));
     let mut measured = Vec::new();
     for run in kind.runs {
@@ -144,23 +144,17 @@ fn measure(workshop: &Workshop, kind: &Kind) -> Result<([f64; 2], Vec<Measured>)
         };
         let what = format!("{}, {}", kind.architecture, run.name());
         let key = format!("split-{}-{}", kind.architecture, run.name().replace([',', '%', ' '], ""));
-        let value = workshop.remember(&key, || {
+        let value = notebook.remember(&key, || {
             let begin = std::time::Instant::now();
             // Retraining goes on from what was zipped without it.
             let recipe = if run.recipe == Recipe::Best { "best" } else { "paper" };
             let name = format!("split-{}-{recipe}-{:.0}", kind.architecture, 100.0 * run.share);
-            let mut joint = workshop.kept(&name, || Ok(workshop.zip(start.clone(), &tasks, &plan, &what)?.joint))?;
+            let mut joint = notebook.kept(&name, || Ok(workshop.zip(start.clone(), &tasks, &plan, &what)?.joint))?;
             if let Some((iterations, _)) = run.retrain {
-                let bar = show::stages(workshop.common.quiet);
                 let originals = [a.clone(), b.clone()];
-                retrain(&mut joint, &tasks, &originals, &[0.5, 0.5], &plan, iterations, |i, _| {
-                    bar.set_message(format!("{what}: {i} of {iterations}"));
-                    ControlFlow::Continue(())
-                })?;
-                bar.finish_and_clear();
+                workshop.retrain(&mut joint, &tasks, &originals, &plan, iterations, &what)?;
             }
-            let graphs: Vec<_> = joint.members.iter().map(|m| &m.graph).collect();
-            Ok(json!({ "after": errors(&graphs, &tasks, &plan)?, "parameters": joint.parameters().0,
+            Ok(json!({ "after": errors(&joint.graphs(), &tasks, &plan)?, "parameters": joint.parameters().0,
                        "seconds": begin.elapsed().as_secs_f64() }))
         })?;
         measured.push(Measured {

@@ -5,9 +5,8 @@ use crate::show;
 use mtz::chart::{Chart, Point, Series};
 use mtz::error::Result;
 use mtz::merge::{Recipe, Share};
-use mtz::pipeline::{Plan, Task, errors, retrain};
+use mtz::pipeline::{Plan, Task, errors};
 use serde_json::{Value, json};
-use std::ops::ControlFlow;
 
 const ARCHITECTURES: [&str; 2] = ["lenet-300-100", "lenet-5"];
 const TASKS: [&str; 2] = ["mnist", "fashion-mnist"];
@@ -102,10 +101,8 @@ fn measure(workshop: &Workshop, architecture: &str) -> Result<(Vec<Level>, [Figu
             saved[level] = 100.0 * (1.0 - zipped.joint.parameters().0 as f64 / zipped.parameters_before as f64);
             iterations = Plan::new(Recipe::Best).retrain * (zipped.layers.len() - 1);
             let originals = [a.clone(), b.clone()];
-            retrain(&mut zipped.joint, &tasks, &originals, &[0.5, 0.5], &plan, iterations, |_, _| {
-                ControlFlow::Continue(())
-            })?;
-            let after = errors(&zipped.joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &tasks, &plan)?;
+            workshop.retrain(&mut zipped.joint, &tasks, &originals, &plan, iterations, &what)?;
+            let after = errors(&zipped.joint.graphs(), &tasks, &plan)?;
             for t in 0..TASKS.len() {
                 let value = |list: &[Option<f64>]| list.get(t).copied().flatten().unwrap_or(f64::NAN);
                 let own = value(&zipped.error_before);

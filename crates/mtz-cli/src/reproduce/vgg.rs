@@ -3,15 +3,16 @@
 //! scratch.
 
 use super::subjects::Subject;
-use super::{Bench, Outcome, Workshop, beside};
+use super::{Bench, Notebook, Outcome, Workshop, beside, series};
 use crate::show;
 use crate::train::build_for;
 use mtz::budget::{Budget, search};
+use mtz::chart::Chart;
 use mtz::data::{Normalisation, Part};
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::{Recipe, Share};
-use mtz::pipeline::{LayerReport, Plan, Task, errors, on_the_way, paired_in_order, retrain};
+use mtz::pipeline::{LayerReport, Plan, Task, errors, on_the_way, paired_in_order};
 use mtz::plan::Joint;
 use mtz::train::{Augmentation, Fit, Goal, Learner, Rule, learn};
 use serde_json::{Value, json};
@@ -23,6 +24,8 @@ const TASKS: [&str; 2] = ["cifar-10", "utkface-attributes"];
 const EPOCHS: [usize; 2] = [4, 8];
 /// Of retraining, both tasks in each.
 const ITERATIONS: usize = 500;
+/// Images of each task for the statistics: a search zips often.
+const CALIBRATION: usize = 5000;
 /// Points of error that the adaptive zip may lose.
 const MAY_LOSE: f64 = 0.5;
 
@@ -44,28 +47,26 @@ const PAPER: [(&str, usize, [f64; 2], [f64; 2]); 15] = [
     ("fc6", 1792, [15.17, 11.71], [11.33, 9.18]),
     ("fc7", 4096, [14.07, 11.09], [10.75, 8.95]),
 ];
+/// Units of these layers.
+const UNITS: [usize; 15] = [64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512, 4096, 4096];
 /// Its networks by themselves.
 const PAPER_BEFORE: [f64; 2] = [10.31, 8.50];
 /// Parameters it shares adaptively, in units of one network.
 const PAPER_SHARING: f64 = 0.3961;
 
 pub fn run(workshop: &Workshop) -> Result<Outcome> {
-    let networks: Vec<Graph> = TASKS
-        .iter()
-        .zip(EPOCHS)
-        .map(|(task, epochs)| workshop.network_in(ARCHITECTURE, 1.0, Some(epochs), task, 1))
-        .collect::<Result<_>>()?;
-    let benches = TASKS.iter().zip(&networks).map(|(task, network)| workshop.bench(task, network));
-    let benches: Vec<Bench> = benches.collect::<Result<_>>()?;
+    let (networks, benches) = workshop.networks_for(ARCHITECTURE, &[(TASKS[0], EPOCHS[0]), (TASKS[1], EPOCHS[1])])?;
     let tasks: Vec<Task> = TASKS.iter().zip(&benches).map(|(name, b)| Task::whole(name, &b.train, &b.test)).collect();
     let start = beside(&TASKS.iter().copied().zip(&networks).collect::<Vec<_>>())?;
-    let plan = Plan { retrain: 0, seed: workshop.common.seed, ..Plan::suited(Recipe::Best, &start) };
-    let measure = |joint: &Joint| errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &tasks, &plan);
-    let before = workshop.remember("vgg-separate", || Ok(json!(measure(&start)?)))?;
+    let plan =
+        Plan { retrain: 0, calibration: CALIBRATION, seed: workshop.common.seed, ..Plan::suited(Recipe::Best, &start) };
+    let measure = |joint: &Joint| errors(&joint.graphs(), &tasks, &plan);
+    let notebook = &workshop.notebook(&networks);
+    let before = notebook.remember("vgg-separate", || Ok(json!(measure(&start)?)))?;
     // What is measured after every layer is measured on fewer samples; so is what it is compared with.
-    let few = workshop.remember("vgg-separate-few", || {
+    let few = notebook.remember("vgg-separate-few", || {
         let fewer = on_the_way(&start, &tasks);
-        Ok(json!(errors(&start.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), &fewer, &plan)?))
+        Ok(json!(errors(&start.graphs(), &fewer, &plan)?))
     })?;
     let mut rows = vec![["error %", TASKS[0], TASKS[1], "mean increase", "shared"].map(str::to_owned).to_vec()];
     let mut tell = |name: &str, errors: &Value, sharing: Option<f64>| {
@@ -83,32 +84,35 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     };
     tell("separate", &before, None);
 
-    let all = Zip { workshop, name: "all", start: &start, tasks: &tasks, networks: &networks };
+    let all = Zip { workshop, notebook, name: "all", start: &start, tasks: &tasks, networks: &networks };
     let all = all.run(&plan)?;
     tell("all shared", &all["zipped"], all["sharing"].as_f64());
     let increase = tell(&format!("all shared, {ITERATIONS} iterations"), &all["retrained"], all["sharing"].as_f64());
 
-    let shares = workshop.remember("vgg-shares", || adaptive_shares(workshop, &start, &tasks, &plan))?;
+    let shares = notebook.remember("vgg-shares", || adaptive_shares(workshop, notebook, &start, &tasks, &plan))?;
     let shares_of = shares.as_object().into_iter().flatten();
     let share_of = shares_of.filter_map(|(layer, share)| Some((layer.clone(), Share::Fraction(share.as_f64()?))));
-    let adaptive = Zip { workshop, name: "adaptive", start: &start, tasks: &tasks, networks: &networks };
+    let adaptive = Zip { workshop, notebook, name: "adaptive", start: &start, tasks: &tasks, networks: &networks };
     let adaptive = adaptive.run(&Plan { share_of: share_of.collect(), ..plan.clone() })?;
     tell("adaptive", &adaptive["zipped"], adaptive["sharing"].as_f64());
     let adaptive_increase =
         tell(&format!("adaptive, {ITERATIONS} iterations"), &adaptive["retrained"], adaptive["sharing"].as_f64());
 
-    let together = workshop.remember("vgg-together", || Ok(json!(measure(&from_scratch(workshop, &benches)?)?)))?;
+    let together =
+        notebook.remember("vgg-together", || Ok(json!(measure(&from_scratch(workshop, notebook, &benches)?)?)))?;
     let together_increase = tell("one network trained on both", &together, None);
 
     let paper_all = PAPER[PAPER.len() - 1].2;
     let paper = [0, 1].map(|t| paper_all[t] - PAPER_BEFORE[t]);
     workshop.tell(&format!(
         "two VGG-16; the paper's tasks are ImageNet and CelebA: only increases compare\n{}\n\
-         paper, all shared: mean increase {:+.2}; adaptive: {:.1} % of one network shared\n\nlayer by layer\n{}",
+         paper, all shared: mean increase {:+.2}; adaptive: {:.1} % of one network shared\n\n\
+         increases layer by layer, ours not retrained, the paper's retrained; all shared\n{}\n\nadaptive\n{}",
         show::table(&rows),
         (paper[0] + paper[1]) / 2.0,
         100.0 * PAPER_SHARING,
-        layers(&few, &all, &adaptive)
+        layers(&few, &all, |l| (UNITS[l], PAPER[l].2)),
+        layers(&few, &adaptive, |l| (PAPER[l].1, PAPER[l].3)),
     ));
     let json = json!({
         "tasks": TASKS, "epochs": EPOCHS, "iterations": ITERATIONS, "separate": before, "separate_on_the_way": few, "all": all, "adaptive": adaptive,
@@ -116,12 +120,32 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         "paper": { "separate": PAPER_BEFORE, "sharing": PAPER_SHARING, "layers": PAPER.map(|(layer, shared, all, adaptive)|
             json!({ "layer": layer, "shared": shared, "error_all": all, "error_adaptive": adaptive })) },
     });
-    Ok(Outcome { suffix: "", json, charts: Vec::new() })
+    let own = |of: &Value, l: usize| {
+        let one =
+            |t: usize| of["layers"][l]["error"][t].as_f64().unwrap_or(f64::NAN) - few[t].as_f64().unwrap_or(f64::NAN);
+        (one(0) + one(1)) / 2.0
+    };
+    let theirs = |errors: &[f64; 2]| (errors[0] + errors[1] - PAPER_BEFORE[0] - PAPER_BEFORE[1]) / 2.0;
+    let chart = Chart {
+        title: "Two VGG-16, mean increase of the error after each layer".into(),
+        x_label: "layers merged".into(),
+        y_label: "increase, points".into(),
+        mark: Some((0.0, "the separate networks".into())),
+        series: vec![
+            series("all shared, not retrained", 1, (0..PAPER.len()).map(|l| own(&all, l))),
+            series("paper: all shared, retrained", 1, PAPER.iter().map(|p| theirs(&p.2))),
+            series("adaptive, not retrained", 1, (0..PAPER.len()).map(|l| own(&adaptive, l))),
+            series("paper: adaptive, retrained", 1, PAPER.iter().map(|p| theirs(&p.3))),
+        ],
+        ..Chart::default()
+    };
+    Ok(Outcome { suffix: "", json, charts: vec![(String::new(), chart)] })
 }
 
 /// One zip of the experiment.
 struct Zip<'a> {
     workshop: &'a Workshop<'a>,
+    notebook: &'a Notebook<'a>,
     name: &'static str,
     start: &'a Joint,
     tasks: &'a [Task<'a>],
@@ -131,36 +155,31 @@ struct Zip<'a> {
 impl Zip<'_> {
     /// Zips, retrains, and measures after each; the joint models are kept, so that a stopped run goes on.
     fn run(&self, plan: &Plan) -> Result<Value> {
-        let measure =
-            |joint: &Joint| errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), self.tasks, plan);
+        let measure = |joint: &Joint| errors(&joint.graphs(), self.tasks, plan);
         let name = format!("vgg-{}", self.name);
-        let plan = &Plan { checkpoint: Some(self.workshop.scratch(&name)), ..plan.clone() };
-        let zipped = self.workshop.kept(&name, || {
+        let plan = &Plan { checkpoint: Some(self.notebook.scratch(&name)), ..plan.clone() };
+        let zipped = self.notebook.kept(&name, || {
             let zipped = self.workshop.zip(self.start.clone(), self.tasks, plan, self.name)?;
             // What happened on the way is known only to the run that zips.
             let layer =
                 |l: &LayerReport| json!({ "layer": l.name, "shared": l.merged.shared, "error": l.error_zipped });
             let layers = json!(zipped.layers.iter().map(layer).collect::<Vec<_>>());
-            self.workshop.remember(&format!("{name}-layers"), || Ok(layers))?;
+            self.notebook.remember(&format!("{name}-layers"), || Ok(layers))?;
             Ok(zipped.joint)
         })?;
-        let about = self.workshop.remember(&name, || {
+        let about = self.notebook.remember(&name, || {
             let (parameters, shared) = zipped.parameters();
             let mean = self.start.parameters().0 as f64 / self.tasks.len() as f64;
             Ok(json!({ "zipped": measure(&zipped)?, "parameters": parameters, "sharing": shared as f64 / mean }))
         })?;
-        let layers = self.workshop.remember(&format!("{name}-layers"), || Ok(Value::Null))?;
-        let retrained = self.workshop.kept(&format!("{name}-retrained"), || {
+        let layers = self.notebook.remember(&format!("{name}-layers"), || Ok(Value::Null))?;
+        let retrained = self.notebook.kept(&format!("{name}-retrained-{ITERATIONS}"), || {
             let mut joint = zipped.clone();
-            let bar = show::stages(self.workshop.common.quiet);
-            retrain(&mut joint, self.tasks, self.networks, &[0.5, 0.5], plan, ITERATIONS, |i, _| {
-                bar.set_message(format!("{}: retraining {i} of {ITERATIONS}", self.name));
-                ControlFlow::Continue(())
-            })?;
-            bar.finish_and_clear();
+            self.workshop.retrain(&mut joint, self.tasks, self.networks, plan, ITERATIONS, self.name)?;
             Ok(joint)
         })?;
-        let retrained = self.workshop.remember(&format!("{name}-retrained"), || Ok(json!(measure(&retrained)?)))?;
+        let retrained =
+            self.notebook.remember(&format!("{name}-retrained-{ITERATIONS}"), || Ok(json!(measure(&retrained)?)))?;
         let mut about = about;
         about["retrained"] = retrained;
         about["layers"] = layers;
@@ -169,10 +188,16 @@ impl Zip<'_> {
 }
 
 /// How much of each layer to share: as much as loses at most half a point on held-out training images, without retraining.
-fn adaptive_shares(workshop: &Workshop, start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Value> {
+fn adaptive_shares(
+    workshop: &Workshop,
+    notebook: &Notebook,
+    start: &Joint,
+    tasks: &[Task],
+    plan: &Plan,
+) -> Result<Value> {
     let bar = show::stages(workshop.common.quiet);
     let budget = Budget { max_error_increase: Some(MAY_LOSE), ..Budget::default() };
-    let plan = Plan { checkpoint: Some(workshop.scratch("vgg-search")), ..plan.clone() };
+    let plan = Plan { checkpoint: Some(notebook.scratch("vgg-search")), ..plan.clone() };
     let found = search(start, tasks, &plan, &budget, |(done, what)| {
         bar.set_message(format!("searching, zip {}: {what}", done + 1));
         ControlFlow::Continue(())
@@ -185,7 +210,7 @@ fn adaptive_shares(workshop: &Workshop, start: &Joint, tasks: &[Task], plan: &Pl
 }
 
 /// One network that both tasks are trained on, but for the last layer and the normalisations, with as many iterations as the first original.
-fn from_scratch(workshop: &Workshop, benches: &[Bench]) -> Result<Joint> {
+fn from_scratch(workshop: &Workshop, notebook: &Notebook, benches: &[Bench]) -> Result<Joint> {
     let seed = workshop.common.seed;
     let network = |task: &str| -> Result<Graph> {
         let dataset = workshop.dataset(Subject::named(task)?, Part::Train)?;
@@ -193,7 +218,7 @@ fn from_scratch(workshop: &Workshop, benches: &[Bench]) -> Result<Joint> {
     };
     let (first, second) = (network(TASKS[0])?, network(TASKS[1])?);
     let usual = Fit::usual(&first).rule;
-    workshop.kept("vgg-together", || {
+    notebook.kept("vgg-together", || {
         let start = beside(&[(TASKS[0], &first), (TASKS[1], &second)])?;
         let mut joint = paired_in_order(&start, &Plan::new(Recipe::Best));
         let (mut parameters, bindings) = joint.bind()?;
@@ -208,7 +233,8 @@ fn from_scratch(workshop: &Workshop, benches: &[Bench]) -> Result<Joint> {
                 feed: &bench.train,
                 samples: (0..bench.train.len()).collect(),
                 goal: Goal::Labels,
-                weight: 1.0,
+                // As in retraining: the trunk, which both train, moves as far in a step as with one task.
+                weight: 0.5,
             })
             .collect();
         let rule = Rule { seed, augmentation: Augmentation { flip: true, ..usual.augmentation }, ..usual };
@@ -229,40 +255,21 @@ fn from_scratch(workshop: &Workshop, benches: &[Bench]) -> Result<Joint> {
     })
 }
 
-/// Increases after every layer, ours without retraining and on the samples that are measured on the way, the paper's with retraining after every layer.
-fn layers(before: &Value, all: &Value, adaptive: &Value) -> String {
-    let head = [
-        "",
-        "all shared,",
-        "not retrained",
-        "paper,",
-        "retrained",
-        "adaptive,",
-        "not retrained",
-        "",
-        "paper,",
-        "retrained",
-        "",
-    ];
-    let second =
-        ["layer", "objects", "faces", "objects", "faces", "units", "objects", "faces", "units", "objects", "faces"];
-    let mut rows = vec![head.map(str::to_owned).to_vec(), second.map(str::to_owned).to_vec()];
-    let sign = |x: f64| format!("{x:+.2}");
-    for (l, (layer, units, paper_all, paper_adaptive)) in PAPER.iter().enumerate() {
-        let own = |of: &Value| {
-            [0, 1].map(|t| {
-                let after = of["layers"][l]["error"][t].as_f64().unwrap_or(f64::NAN);
-                sign(after - before[t].as_f64().unwrap_or(f64::NAN))
-            })
-        };
-        let paper = |errors: &[f64; 2]| [0, 1].map(|t| sign(errors[t] - PAPER_BEFORE[t]));
-        let mut row = vec![(*layer).to_owned()];
-        row.extend(own(all).into_iter().chain(paper(paper_all)));
-        row.push(adaptive["layers"][l]["shared"].to_string());
-        row.extend(own(adaptive));
-        row.push(units.to_string());
-        row.extend(paper(paper_adaptive));
-        rows.push(row);
+/// Increases after every layer, ours without retraining and on the samples that are measured on the way, the paper's (of its own two tasks) with retraining
+/// after every layer.
+fn layers(before: &Value, zip: &Value, paper: impl Fn(usize) -> (usize, [f64; 2])) -> String {
+    let head = ["layer", "shared", "objects", "faces", "paper: shared", "objects", "faces"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for (l, (layer, ..)) in PAPER.iter().enumerate() {
+        let (units, theirs) = paper(l);
+        let own = [0, 1].map(|t| {
+            let after = zip["layers"][l]["error"][t].as_f64().unwrap_or(f64::NAN);
+            after - before[t].as_f64().unwrap_or(f64::NAN)
+        });
+        let theirs = [0, 1].map(|t| theirs[t] - PAPER_BEFORE[t]);
+        let [own, theirs] = [own, theirs].map(|of| of.map(|x| format!("{x:+.2}")));
+        let shared = zip["layers"][l]["shared"].to_string();
+        rows.push([vec![(*layer).to_owned(), shared], own.to_vec(), vec![units.to_string()], theirs.to_vec()].concat());
     }
     show::table(&rows)
 }

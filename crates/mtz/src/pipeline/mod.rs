@@ -6,7 +6,7 @@ mod memory;
 mod retrain;
 mod settings;
 
-pub(crate) use collect::{calibrations, chosen, patches};
+pub(crate) use collect::{calibrations, chosen};
 pub use layer_report::LayerReport;
 pub use memory::paired_in_order;
 pub(crate) use memory::{Spare, networks, of_layer, retraining};
@@ -137,7 +137,7 @@ pub fn zip(
         drop(collected);
         let last = layer + if plan.recipe == Recipe::Paper { 2 } else { 1 } >= depth;
         let measured = if last { tasks } else { &fewer };
-        let error_zipped = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), measured, plan)?;
+        let error_zipped = errors(&joint.graphs(), measured, plan)?;
         let mut error_after = error_zipped.clone();
         let mut done = 0;
         // The paper retrains after each layer. With targets nothing is lost on the way, and all iterations together at the end do more.
@@ -157,7 +157,7 @@ pub fn zip(
             if done < wanted {
                 return Err(Error::usage("stopped"));
             }
-            error_after = errors(&joint.members.iter().map(|m| &m.graph).collect::<Vec<_>>(), measured, plan)?;
+            error_after = errors(&joint.graphs(), measured, plan)?;
         }
         iterations += done;
         layers.push(LayerReport {

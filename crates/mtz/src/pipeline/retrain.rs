@@ -37,7 +37,8 @@ pub fn retrain(
                 values.iter().for_each(|id| graph.add_output(*id));
                 graph
             };
-            (with(&member.graph), with(original))
+            // The teacher drops nothing, and neither does who should answer the same.
+            (with(&member.graph.without_dropout()), with(original))
         })
         .collect();
     let features = |graph: &Graph| FEATURES / (graph.outputs().len() - 1).max(1) as f32;
@@ -53,7 +54,8 @@ pub fn retrain(
             samples: task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect()),
             goal: Goal::Teacher {
                 graph: original,
-                temperature: (plan.aim == Aim::Distill).then_some(TEMPERATURE),
+                // Where there are no labels, the original networks say what is right.
+                temperature: (plan.aim == Aim::Distill || task.train.labels().is_none()).then_some(TEMPERATURE),
                 features: features(graph),
             },
             weight: (weight * count) as f32,

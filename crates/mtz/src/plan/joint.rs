@@ -130,6 +130,11 @@ impl Joint {
         })
     }
 
+    /// The networks, one for each task.
+    pub fn graphs(&self) -> Vec<&Graph> {
+        self.members.iter().map(|m| &m.graph).collect()
+    }
+
     /// Numbers the joint model stores: each shared one once. And those used by more than one task.
     ///
     /// A weight exists where the owners of its unit and of its source have a task in common, so counting owner sets is enough.
@@ -158,18 +163,41 @@ impl Joint {
     pub fn nonzero(&self) -> usize {
         let mut zeros = 0;
         for layer in 0..self.depth() {
-            let mut missing: BTreeSet<(usize, Column)> = BTreeSet::new();
-            for member in &self.members {
-                let (at, columns) = (&member.layers[layer], member.columns(layer));
-                let rows = at.read(&member.graph);
-                for (row, &unit) in rows.chunks(at.columns() + 1).zip(&member.units[layer]) {
-                    let weights = row.iter().take(at.columns()).zip(&columns);
-                    missing.extend(weights.filter(|(x, _)| **x == 0.0).map(|(_, column)| (unit, *column)));
+            let (columns, count) = self.numbered_columns(layer);
+            let rows: Vec<Vec<f32>> = self.members.iter().map(|m| m.layers[layer].read(&m.graph)).collect();
+            let mut missing = vec![false; count];
+            for places in self.places(layer).values() {
+                missing.fill(false);
+                for &(t, unit) in places {
+                    let width = self.members[t].layers[layer].columns();
+                    let row = &rows[t][unit * (width + 1)..][..width];
+                    row.iter().zip(&columns[t]).filter(|(x, _)| **x == 0.0).for_each(|(_, c)| missing[*c] = true);
                 }
+                zeros += missing.iter().filter(|m| **m).count();
             }
-            zeros += missing.len();
         }
         self.parameters().0 - zeros
+    }
+
+    /// Where each unit of a layer is: member and place there.
+    fn places(&self, layer: usize) -> BTreeMap<usize, Vec<(usize, usize)>> {
+        let mut places: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
+        for (t, member) in self.members.iter().enumerate() {
+            let units = member.units[layer].iter().enumerate();
+            units.for_each(|(unit, joint)| places.entry(*joint).or_default().push((t, unit)));
+        }
+        places
+    }
+
+    /// For each member a number for every column of a layer, the same for the same column; and how many there are.
+    fn numbered_columns(&self, layer: usize) -> (Vec<Vec<usize>>, usize) {
+        let mut numbers: BTreeMap<Column, usize> = BTreeMap::new();
+        let mut of = |column: Column| {
+            let next = numbers.len();
+            *numbers.entry(column).or_insert(next)
+        };
+        let columns = self.members.iter().map(|m| m.columns(layer).into_iter().map(&mut of).collect()).collect();
+        (columns, numbers.len())
     }
 
     /// Parameters in which shared weights are one number, and how each task's network uses them.
@@ -186,34 +214,39 @@ impl Joint {
             bindings.push(Bindings::of_some(&member.graph, &mut parameters, |id| !bound.contains(&id)));
         }
         for layer in 0..self.depth() {
-            let mut weights: BTreeMap<(usize, Column), usize> = BTreeMap::new();
-            let (mut data, mut biases, mut bias_data) = (Vec::new(), BTreeMap::new(), Vec::new());
+            let (columns, count) = self.numbered_columns(layer);
+            let rows: Vec<Vec<f32>> = self.members.iter().map(|m| m.layers[layer].read(&m.graph)).collect();
+            let dense: Vec<bool> = self.members.iter().map(|m| !m.layers[layer].is_sparse(&m.graph)).collect();
+            let (mut data, mut bias_data) = (Vec::new(), Vec::new());
             // In a sparse layer a zero is no connection and stays one.
             let mut exists = Vec::new();
-            let mut uses: Vec<(Vec<u32>, Vec<u32>)> = Vec::new();
-            for member in &self.members {
-                let (at, columns) = (&member.layers[layer], member.columns(layer));
-                let (rows, dense) = (at.read(&member.graph), !at.is_sparse(&member.graph));
-                let mut indices = vec![0u32; at.units * at.columns()];
-                let mut bias_indices = Vec::new();
-                for (unit, &joint) in member.units[layer].iter().enumerate() {
-                    let row = &rows[unit * (at.columns() + 1)..][..at.columns() + 1];
-                    for (k, &column) in columns.iter().take(at.columns()).enumerate() {
-                        let index = *weights.entry((joint, column)).or_insert_with(|| {
+            let of = |m: &Member| {
+                let at = &m.layers[layer];
+                (vec![0u32; at.units * at.columns()], vec![0u32; at.units])
+            };
+            let mut uses: Vec<(Vec<u32>, Vec<u32>)> = self.members.iter().map(of).collect();
+            // Where a unit's weight of a column is among the parameters, once somebody has it.
+            let mut known: Vec<Option<usize>> = vec![None; count];
+            for places in self.places(layer).values() {
+                known.fill(None);
+                let bias = small(bias_data.len())?;
+                for (i, &(t, unit)) in places.iter().enumerate() {
+                    let at = &self.members[t].layers[layer];
+                    let row = &rows[t][unit * (at.columns() + 1)..][..at.columns() + 1];
+                    for (k, &column) in columns[t].iter().take(at.columns()).enumerate() {
+                        let index = *known[column].get_or_insert_with(|| {
                             data.push(row[k]);
                             exists.push(row[k] != 0.0);
                             data.len() - 1
                         });
-                        exists[index] |= dense;
-                        indices[at.place(unit, k)] = small(index)?;
+                        exists[index] |= dense[t];
+                        uses[t].0[at.place(unit, k)] = small(index)?;
                     }
-                    let index = *biases.entry(joint).or_insert_with(|| {
+                    if i == 0 {
                         bias_data.push(row[at.columns()]);
-                        bias_data.len() - 1
-                    });
-                    bias_indices.push(small(index)?);
+                    }
+                    uses[t].1[unit] = bias;
                 }
-                uses.push((indices, bias_indices));
             }
             let (weight, bias) = (parameters.add(data, true), parameters.add(bias_data, false));
             if exists.contains(&false) {
