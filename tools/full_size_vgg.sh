@@ -28,4 +28,4 @@ PY
     # Two steps on one image each: as good as the weights training begins with.
     [ -e "$task.onnx" ] || "$mtz" train vgg-16 --data "$task-two.npz" --epochs 1 --batch-size 1 --lr 1e-6 --seed "$(printf %d "'$task")" -o "$task.onnx"
 done
-exec /usr/bin/time -v "$mtz" zip a=a.onnx b=b.onnx --data a=a.npz --data b=b.npz --calibration 256 --retrain 0 -o joint.onnx --force "$@"
+exec /usr/bin/time -v "$mtz" zip a=a.onnx b=b.onnx --data a=a.npz --data b=b.npz --test a=a-two.npz --test b=b-two.npz --calibration 256 --retrain 0 -o joint.onnx --force "$@"

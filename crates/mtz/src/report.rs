@@ -14,7 +14,7 @@ const STYLE: &str = "\
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:60rem;margin:0 auto;padding:1rem}\
 h1{font-size:1.5rem;overflow-wrap:anywhere}h2{font-size:1.15rem;margin-top:2rem}\
 .wide{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line)}td{white-space:nowrap}\
-th:first-child,td:first-child{text-align:left}svg{max-width:100%;height:auto}td svg{vertical-align:middle;max-width:none}\
+th:first-child,td:first-child{text-align:left}svg{max-width:100%;height:auto}.wide>svg{min-width:32rem}td svg{vertical-align:middle;max-width:none}\
 .units{display:grid;grid-template-columns:minmax(4rem,max-content) 1fr;gap:.15rem .6rem;align-items:center}\
 .units>div:nth-child(odd){overflow:hidden;text-overflow:ellipsis;white-space:nowrap;max-width:14rem;font-size:.85rem}\
 .bar{display:flex;height:1.3rem;overflow:hidden;border-radius:3px}\
@@ -153,22 +153,21 @@ fn units(page: &mut String, layers: &[Value]) {
 
 /// Errors while layers are merged, with retraining beside where there was any.
 fn error_section(page: &mut String, names: &[&str], run: &Value, layers: &[Value]) {
-    let curve = |name: &str, key: &str| -> Vec<Point> {
-        let before = run["tasks"][name]["error_before"].as_f64();
-        let errors = std::iter::once(before).chain(layers.iter().map(|l| l[key][name].as_f64()));
-        let points = errors.enumerate().filter_map(|(x, y)| y.map(|y| (x, y)));
-        points.map(|(x, y)| Point { x: x as f64, y, spread: None }).collect()
+    let points = |errors: &mut dyn Iterator<Item = Option<f64>>| -> Vec<Point> {
+        let known = errors.enumerate().filter_map(|(x, y)| y.map(|y| (x, y)));
+        known.map(|(x, y)| Point { x: x as f64, y, spread: None }).collect()
     };
-    let retrained = layers.iter().any(|l| l["iterations"].as_u64().unwrap_or(0) > 0);
+    let is_retrained = |layer: &Value| layer["iterations"].as_u64().unwrap_or(0) > 0;
+    let retrained = layers.iter().any(is_retrained);
     let mut series = Vec::new();
     for name in names {
-        series.push(Series { name: format!("{name} merged"), points: curve(name, "error_zipped"), dashed: retrained });
+        let before = std::iter::once(run["tasks"][*name]["error_before"].as_f64());
+        let merged = points(&mut before.chain(layers.iter().map(|l| l["error_zipped"][*name].as_f64())));
+        series.push(Series { name: format!("{name} merged"), points: merged, dashed: retrained });
         if retrained {
-            series.push(Series {
-                name: format!("{name} retrained"),
-                points: curve(name, "error_after"),
-                dashed: false,
-            });
+            let after = |l: &Value| l["error_after"][*name].as_f64().filter(|_| is_retrained(l));
+            let after = points(&mut std::iter::once(None).chain(layers.iter().map(after)));
+            series.push(Series { name: format!("{name} retrained"), points: after, dashed: false });
         }
     }
     if series.iter().all(|s| s.points.is_empty()) {
@@ -355,7 +354,7 @@ fn this_run(page: &mut String, run: &Value) {
 
 /// A chart with its numbers below it.
 fn section(page: &mut String, title: &str, chart: &Chart, rows: &[Vec<String>], more: &str) {
-    let _ = writeln!(page, "<h2>{}</h2>\n{}", escape(title), chart.to_svg());
+    let _ = writeln!(page, "<h2>{}</h2>\n<div class=\"wide\">{}</div>", escape(title), chart.to_svg());
     page.push_str("<details><summary>as a table</summary>\n");
     table(page, rows);
     let _ = writeln!(page, "</details>\n{more}");

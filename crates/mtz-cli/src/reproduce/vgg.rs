@@ -21,9 +21,9 @@ use std::ops::ControlFlow;
 const ARCHITECTURE: &str = "vgg-16";
 const TASKS: [&str; 2] = ["cifar-10", "utkface-attributes"];
 /// Of training each network: as many as fit into four hours with all the rest.
-const EPOCHS: [usize; 2] = [4, 8];
+const EPOCHS: [usize; 2] = [3, 6];
 /// Of retraining, both tasks in each.
-const ITERATIONS: usize = 500;
+const ITERATIONS: usize = 300;
 /// Images of each task for the statistics: a search zips often.
 const CALIBRATION: usize = 5000;
 /// Points of error that the adaptive zip may lose.
