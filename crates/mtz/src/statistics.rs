@@ -199,6 +199,9 @@ pub(crate) fn behind(graph: &Graph, layer: &Layer) -> usize {
     layer.node + 1 + nodes.take_while(|n| !matches!(n.op, Op::Conv(_) | Op::Gemm(_))).count()
 }
 
+/// Positions that are gathered together: planes of channels lie far apart, and each is read once for all of these.
+const TOGETHER: usize = 16;
+
 /// Some output positions of every image of a batch.
 struct Places {
     /// Height and width of the outputs.
@@ -220,9 +223,15 @@ impl Places {
         let size = plane(places);
         let all = size.0 * size.1;
         let count = wanted.min(all);
-        let some = |n: usize| match count == all {
-            true => (0..all).collect(),
-            false => random::permutation(random::bits(seed, n as u64), all).into_iter().take(count).collect(),
+        let some = |n: usize| {
+            if count == all {
+                return (0..all).collect();
+            }
+            let mut some = random::permutation(random::bits(seed, n as u64), all);
+            some.truncate(count);
+            // Neighbours lie near each other in memory.
+            some.sort_unstable();
+            some
         };
         Self { size, chosen: (0..images).map(some).collect() }
     }
@@ -238,8 +247,10 @@ impl Places {
         rows.par_chunks_mut((self.count() * units).max(1)).zip(&self.chosen).enumerate().for_each(
             |(n, (rows, chosen))| {
                 let y = &y.data()[n * units * places..][..units * places];
-                for (place, row) in chosen.iter().zip(rows.chunks_mut(units)) {
-                    row.iter_mut().enumerate().for_each(|(m, out)| *out = y[m * places + place]);
+                for (rows, block) in rows.chunks_mut(TOGETHER * units).zip(chosen.chunks(TOGETHER)) {
+                    for (m, plane) in y.chunks(places).enumerate() {
+                        block.iter().enumerate().for_each(|(i, place)| rows[i * units + m] = plane[*place]);
+                    }
                 }
             },
         );
@@ -249,26 +260,36 @@ impl Places {
     /// What the kernel sees there: positions × columns.
     fn patches(&self, conv: &Conv, layer: &Layer, x: &Tensor) -> Vec<f32> {
         let (height, width) = plane(&x.shape()[2..]);
-        let [rows, columns] = conv.two_windows();
         let (channels, size, total) = (x.shape()[1], layer.taps, layer.columns());
         let mut seen = vec![0.0; self.chosen.len() * self.count() * total];
         seen.par_chunks_mut((self.count() * total).max(1)).zip(&self.chosen).enumerate().for_each(
             |(n, (seen, chosen))| {
                 let x = &x.data()[n * channels * height * width..][..channels * height * width];
-                for (place, seen) in chosen.iter().zip(seen.chunks_mut(total)) {
-                    let (top, left) = (place / self.size.1 * rows.stride, place % self.size.1 * columns.stride);
-                    for (k, seen) in seen.iter_mut().enumerate() {
-                        let (channel, tap) = (k / size, k % size);
-                        let row = (top + tap / columns.size * rows.dilation).checked_sub(rows.before);
-                        let column = (left + tap % columns.size * columns.dilation).checked_sub(columns.before);
-                        *seen = match (row.filter(|r| *r < height), column.filter(|c| *c < width)) {
-                            (Some(row), Some(column)) => x[(channel * height + row) * width + column],
-                            _ => 0.0,
-                        };
+                for (seen, block) in seen.chunks_mut(TOGETHER * total).zip(chosen.chunks(TOGETHER)) {
+                    // Where in a plane the taps of these positions are: the same for all channels.
+                    let taps: Vec<Option<usize>> =
+                        block.iter().flat_map(|place| self.taps(conv, *place, size, (height, width))).collect();
+                    for (channel, plane) in x.chunks(height * width).take(total / size).enumerate() {
+                        for (seen, taps) in seen.chunks_mut(total).zip(taps.chunks(size)) {
+                            let seen = seen[channel * size..][..size].iter_mut();
+                            seen.zip(taps).for_each(|(seen, tap)| *seen = tap.map_or(0.0, |tap| plane[tap]));
+                        }
                     }
                 }
             },
         );
         seen
+    }
+
+    /// Where a kernel's taps are in a plane, for one output position; none in the padding.
+    fn taps(&self, conv: &Conv, place: usize, size: usize, (height, width): (usize, usize)) -> Vec<Option<usize>> {
+        let [rows, columns] = conv.two_windows();
+        let (top, left) = (place / self.size.1 * rows.stride, place % self.size.1 * columns.stride);
+        let tap = |tap: usize| {
+            let row = (top + tap / columns.size * rows.dilation).checked_sub(rows.before).filter(|r| *r < height)?;
+            let column = (left + tap % columns.size * columns.dilation).checked_sub(columns.before);
+            Some(row * width + column.filter(|c| *c < width)?)
+        };
+        (0..size).map(tap).collect()
     }
 }

@@ -70,10 +70,17 @@ pub(super) fn layer_moments(
 /// As many of the samples as the statistics of a layer need: all of them for small networks, fewer where one pass takes long and a sample shows the
 /// layer many positions.
 pub(crate) fn enough<'s>(member: &Member, layer: usize, samples: &'s [usize]) -> &'s [usize] {
-    /// Multiply-adds of a pass that no layer is denied.
+    /// Multiply-adds of a pass that no layer is denied;
     const PASS: usize = 100_000_000_000;
+    /// in networks with more layers than this, passes are shorter.
+    const LAYERS: usize = 25;
+    /// What computing a value takes at least, in multiply-adds: much of a depthwise network is memory.
+    const VALUE: usize = 16;
     const LEAST: usize = 500;
-    let count = wanted(&member.graph, &member.layers[layer]).max(PASS / member.multiply_adds().max(1)).max(LEAST);
+    let values: usize = member.graph.nodes().iter().map(|n| member.graph[n.output].shape.elements(1)).sum();
+    let image = member.multiply_adds().max(VALUE * values).max(1);
+    let affordable = PASS / image * LAYERS / member.layers.len().max(LAYERS);
+    let count = wanted(&member.graph, &member.layers[layer]).max(affordable).max(LEAST);
     // Whole batches, so that layers that see more see the same ones and others.
     &samples[..count.next_multiple_of(BATCH).min(samples.len())]
 }
