@@ -16,6 +16,8 @@ struct Kind {
     width: f64,
     /// Of training, where the usual number takes too long.
     epochs: Option<usize>,
+    /// Images of each half for the statistics, where the usual number takes too long.
+    calibration: Option<usize>,
     runs: &'static [Run],
 }
 
@@ -44,6 +46,7 @@ const KINDS: [Kind; 4] = [
         architecture: "resnet-20",
         width: 1.0,
         epochs: None,
+        calibration: None,
         runs: &[
             plain(Recipe::Paper, 0.5),
             plain(Recipe::Paper, 0.75),
@@ -59,9 +62,9 @@ const KINDS: [Kind; 4] = [
             retrained(1.0, Aim::Labels),
         ],
     },
-    Kind { architecture: "vgg-11", width: 0.5, epochs: Some(12), runs: &[SWEEP[0], SWEEP[3]] },
-    Kind { architecture: "mobilenet-v2", width: 0.35, epochs: Some(3), runs: &SWEEP },
-    Kind { architecture: "densenet-22", width: 1.0, epochs: Some(2), runs: &SWEEP },
+    Kind { architecture: "vgg-11", width: 0.5, epochs: Some(12), calibration: None, runs: &[SWEEP[0], SWEEP[3]] },
+    Kind { architecture: "mobilenet-v2", width: 0.35, epochs: Some(3), calibration: Some(2000), runs: &SWEEP },
+    Kind { architecture: "densenet-22", width: 1.0, epochs: Some(2), calibration: Some(2000), runs: &SWEEP },
 ];
 
 /// What came out of a run: how many of a hundred answers are right, for each half.
@@ -135,12 +138,14 @@ fn measure(workshop: &Workshop, kind: &Kind) -> Result<([f64; 2], Vec<Measured>)
     let right = |errors: &Value| [0, 1].map(|t| 100.0 - errors[t].as_f64().unwrap_or(f64::NAN));
     let mut measured = Vec::new();
     for run in kind.runs {
+        let usual = Plan::suited(run.recipe, &start);
         let plan = Plan {
             share: Share::Fraction(run.share),
+            calibration: kind.calibration.unwrap_or(usual.calibration),
             retrain: 0,
             aim: run.retrain.map_or(Aim::Distill, |(_, aim)| aim),
             seed: workshop.common.seed,
-            ..Plan::suited(run.recipe, &start)
+            ..usual
         };
         let what = format!("{}, {}", kind.architecture, run.name());
         let key = format!("split-{}-{}", kind.architecture, run.name().replace([',', '%', ' '], ""));

@@ -74,12 +74,8 @@ pub(crate) fn enough<'s>(member: &Member, layer: usize, samples: &'s [usize]) ->
     const PASS: usize = 100_000_000_000;
     /// in networks with more layers than this, passes are shorter.
     const LAYERS: usize = 25;
-    /// What computing a value takes at least, in multiply-adds: much of a depthwise network is memory.
-    const VALUE: usize = 16;
     const LEAST: usize = 500;
-    let values: usize = member.graph.nodes().iter().map(|n| member.graph[n.output].shape.elements(1)).sum();
-    let image = member.multiply_adds().max(VALUE * values).max(1);
-    let affordable = PASS / image * LAYERS / member.layers.len().max(LAYERS);
+    let affordable = PASS / member.effort().max(1) * LAYERS / member.layers.len().max(LAYERS);
     let count = wanted(&member.graph, &member.layers[layer]).max(affordable).max(LEAST);
     // Whole batches, so that layers that see more see the same ones and others.
     &samples[..count.next_multiple_of(BATCH).min(samples.len())]

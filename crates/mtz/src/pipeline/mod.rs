@@ -194,7 +194,7 @@ pub fn on_the_way<'a>(joint: &Joint, tasks: &[Task<'a>]) -> Vec<Task<'a>> {
 
 /// How many samples of each task that is.
 pub(crate) fn few_to_measure(joint: &Joint, tasks: &[Task]) -> Vec<usize> {
-    let samples = |m: &Member| MEASURING / m.multiply_adds().max(1);
+    let samples = |m: &Member| MEASURING / m.effort().max(1);
     joint
         .members
         .iter()

@@ -291,6 +291,13 @@ impl Member {
         self.layers.iter().map(|l| l.units * l.columns() * l.places(&self.graph)).sum()
     }
 
+    /// What running one sample takes, in multiply-adds: at least so many for each value that is computed, because much of a depthwise network is memory.
+    pub fn effort(&self) -> usize {
+        const VALUE: usize = 16;
+        let values: usize = self.graph.nodes().iter().map(|n| self.graph[n.output].shape.elements(1)).sum();
+        self.multiply_adds().max(VALUE * values)
+    }
+
     /// Parameters outside of the layers: batch norm and the like.
     fn other_parameters(&self) -> usize {
         let inside: usize = self.layers.iter().map(|l| l.units * (l.columns() + usize::from(l.bias.is_some()))).sum();
