@@ -85,14 +85,15 @@ fn report(workshop: &Workshop, size: f64, errors: &[Value; 3]) -> Result<Outcome
         head,
         row("separate", TASKS.len() as f64, &|t| value(before, t)),
         row("zipped", size, &|t| value(zipped, t)),
-        row(&format!("retrained, {ITERATIONS} iterations"), size, &|t| value(after, t)),
-        row("paper, separate", TASKS.len() as f64, &|t| PAPER[t].1),
+        row("retrained", size, &|t| value(after, t)),
+        row("paper alone", TASKS.len() as f64, &|t| PAPER[t].1),
         row("paper, joint", PAPER_SIZE, &|t| PAPER[t].2),
     ];
     let increase = mean(&|t| value(after, t) - value(before, t));
     let paper = mean(&|t| PAPER[t].2 - PAPER[t].1);
     workshop.tell(&format!(
-        "five ResNet-20, {:.0} % of the filters of every layer shared; networks are counted without their last layer\n\
+        "five ResNet-20, {:.0} % of the filters of every layer shared, {ITERATIONS} iterations of retraining\n\
+         networks are counted without their last layer\n\
          the paper's tasks are {}: only increases compare\n{}\nmean increase {increase:+.2} (paper {paper:+.2})",
         100.0 * SHARE,
         PAPER.map(|p| p.0).join(", "),
