@@ -209,7 +209,8 @@ fn adaptive_shares(
     Ok(Value::Object(shares.collect()))
 }
 
-/// One network that both tasks are trained on, but for the last layer and the normalisations, with as many iterations as the first original.
+/// One network that both tasks are trained on, but for the last layer and the normalisations, with as many iterations and images as the first original: half
+/// of each batch belongs to each task.
 fn from_scratch(workshop: &Workshop, notebook: &Notebook, benches: &[Bench]) -> Result<Joint> {
     let seed = workshop.common.seed;
     let network = |task: &str| -> Result<Graph> {
@@ -237,7 +238,8 @@ fn from_scratch(workshop: &Workshop, notebook: &Notebook, benches: &[Bench]) -> 
                 weight: 0.5,
             })
             .collect();
-        let rule = Rule { seed, augmentation: Augmentation { flip: true, ..usual.augmentation }, ..usual };
+        let augmentation = Augmentation { flip: true, ..usual.augmentation };
+        let rule = Rule { seed, augmentation, batch_size: usual.batch_size / TASKS.len(), ..usual };
         let steps = EPOCHS[0] * (benches[0].train.len() / usual.batch_size);
         let bar = show::training(workshop.common.quiet);
         bar.set_length(steps as u64);

@@ -70,9 +70,13 @@ impl Build {
 
     /// Normal random weights with standard deviation √(2 / inputs) (He et al. 2015).
     fn weight(&mut self, name: String, shape: &[usize], inputs: usize) -> Result<ValueId> {
+        self.weight_of_size(name, shape, (2.0 / inputs.max(1) as f32).sqrt())
+    }
+
+    /// Normal random weights with standard deviation `scale`.
+    fn weight_of_size(&mut self, name: String, shape: &[usize], scale: f32) -> Result<ValueId> {
         self.weights += 1;
         let seed = random::bits(self.seed, self.weights);
-        let scale = (2.0 / inputs.max(1) as f32).sqrt();
         let count: usize = shape.iter().product();
         let data = (0..count as u64).map(|i| scale * random::normal(seed, i)).collect();
         self.graph.add_constant(name, Tensor::new(shape.to_vec(), data)?)
@@ -110,8 +114,15 @@ impl Build {
 
     /// A fully connected layer.
     pub fn linear(&mut self, name: &str, outputs: usize) -> Result<()> {
+        let inputs = self.shape().iter().product::<usize>();
+        self.linear_of_size(name, outputs, (2.0 / inputs.max(1) as f32).sqrt())
+    }
+
+    /// A fully connected layer that begins with weights of this standard deviation. Thousands of units without normalisation need a small one: the answers
+    /// move by as much as the squares of all of them sum to, in one step.
+    pub fn linear_of_size(&mut self, name: &str, outputs: usize, scale: f32) -> Result<()> {
         let inputs = self.shape().iter().product();
-        let w = self.weight(format!("{name}.weight"), &[outputs, inputs], inputs)?;
+        let w = self.weight_of_size(format!("{name}.weight"), &[outputs, inputs], scale)?;
         let b = self.filled(format!("{name}.bias"), outputs, 0.0)?;
         self.add(name, Gemm { transpose_b: true, ..Gemm::PLAIN }, vec![Some(w), Some(b)])
     }
@@ -119,6 +130,11 @@ impl Build {
     /// The last layer: one output per class.
     pub fn head(&mut self, name: &str) -> Result<()> {
         self.linear(name, self.outputs)
+    }
+
+    /// How many outputs there are to be.
+    pub fn outputs(&self) -> usize {
+        self.outputs
     }
 
     pub fn batch_norm(&mut self, name: &str) -> Result<()> {

@@ -9,6 +9,8 @@ pub(super) const VGG_16: [&[usize]; 5] = [&[64, 64], &[128, 128], &[256; 3], &[5
 
 /// Channels of fc6 and fc7.
 const HIDDEN: usize = 4096;
+/// The standard deviation of their first weights, as the authors began.
+const SMALL: f32 = 0.01;
 
 pub(super) fn vgg(b: &mut Build, width: f64, groups: &[&[usize]; 5]) -> Result<()> {
     b.need_images(32)?;
@@ -22,9 +24,9 @@ pub(super) fn vgg(b: &mut Build, width: f64, groups: &[&[usize]; 5]) -> Result<(
     }
     b.flatten("flatten")?;
     for name in ["6", "7"] {
-        b.linear(&format!("fc{name}"), scaled(HIDDEN, width))?;
+        b.linear_of_size(&format!("fc{name}"), scaled(HIDDEN, width), SMALL)?;
         b.relu(&format!("relu{name}"))?;
         b.dropout(&format!("drop{name}"), 0.5)?;
     }
-    b.head("fc8")
+    b.linear_of_size("fc8", b.outputs(), SMALL)
 }

@@ -34,6 +34,8 @@ impl Fit {
         let (epochs, rate, weight_decay, shift) = match (count("Conv"), count("BatchNormalization")) {
             (0, _) => (12, 0.05, 1e-4, 0),
             (_, 0) => (10, 0.02, 5e-4, 0),
+            // Wide layers without normalisation behind those with it (VGG).
+            _ if count("Gemm") > 1 => (25, 0.05, 4e-4, 2),
             _ => (25, 0.1, 4e-4, 2),
         };
         let rule = Rule {
