@@ -66,8 +66,9 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let mut after = right_after.clone();
     if args.retrain > 0 {
         bar.reset_elapsed();
+        let mut pace = show::Pace::default();
         retrain(&mut joint, &tasks, std::slice::from_ref(&graph), &[1.0], &plan, args.retrain, |i, _| {
-            let what = format!("retraining {i}/{}", args.retrain);
+            let what = format!("retraining {i}/{}{}", args.retrain, pace.at(i));
             show::advance(&bar, (i as f64, args.retrain as f64), &what);
             ControlFlow::Continue(())
         })?;

@@ -75,7 +75,7 @@ pub fn training(quiet: bool) -> ProgressBar {
 pub fn stages(quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, target);
-    let template = "{bar:20} {msg}, {elapsed} so far";
+    let template = "{bar:10} {msg}, {elapsed} so far";
     // A stage may take minutes; that something is going on should be seen all the same.
     if !bar.is_hidden() {
         bar.enable_steady_tick(std::time::Duration::from_secs(1));
@@ -92,8 +92,30 @@ pub fn advance(bar: &ProgressBar, (done, all): (f64, f64), what: &str) {
     bar.set_length(STEPS as u64);
     bar.set_position((STEPS * part) as u64);
     let left = (1.0 - part) / part.max(TELLING) * bar.elapsed().as_secs_f64();
-    let left = if part < TELLING { String::new() } else { format!(", about {} left", duration(left)) };
+    let left = if part < TELLING { String::new() } else { format!(", {} left", duration(left)) };
     bar.set_message(format!("{what}{left}"));
+}
+
+/// How fast iterations go by.
+#[derive(Default)]
+pub struct Pace {
+    /// The first that was seen, and when.
+    first: Option<(usize, std::time::Instant)>,
+}
+
+impl Pace {
+    /// `, 3.4/s`, from the second on; `done` counts from the beginning of a retraining.
+    pub fn at(&mut self, done: usize) -> String {
+        match self.first {
+            Some((first, begin)) if done > first => {
+                format!(", {:.1}/s", (done - first) as f64 / begin.elapsed().as_secs_f64().max(1e-9))
+            }
+            _ => {
+                self.first = Some((done, std::time::Instant::now()));
+                String::new()
+            }
+        }
+    }
 }
 
 /// The most memory the program has had, where the system tells.

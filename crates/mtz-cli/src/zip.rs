@@ -67,6 +67,7 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
                 None => (&test.feed, (0..test.feed.len()).collect()),
             }),
             weight: weight(args, &names, i)?,
+            mirrored: false,
         });
     }
     let recipe = if args.recipe == RecipeName::Best { Recipe::Best } else { Recipe::Paper };
@@ -261,6 +262,7 @@ pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common, 
     let expected = if bar.is_hidden() { None } else { predict(&start, tasks, plan).ok() };
     let all = expected.as_ref().map_or(0.0, |e| e.seconds);
     bar.reset_elapsed();
+    let mut pace = show::Pace::default();
     let zipped = zip(start, tasks, plan, |(layer, depth, doing)| {
         let mut done = 0.0;
         if let Some(expected) = &expected {
@@ -279,7 +281,8 @@ pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common, 
                 + retrained
                 + now;
         }
-        show::advance(&bar, (done, all), &format!("{what}layer {} of {depth}: {doing}", layer + 1));
+        let rate = if let Doing::Retraining(done, _) = doing { pace.at(done) } else { String::new() };
+        show::advance(&bar, (done, all), &format!("{what}layer {} of {depth}: {doing}{rate}", layer + 1));
         if STOP.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();

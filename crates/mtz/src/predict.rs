@@ -92,7 +92,11 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
             let at = &member.layers[layer];
             let rows = positions(&member.graph, at, from.samples.len());
             let columns = (at.columns() + 1) as f64;
+            let before = way.kept() as f64;
             let (work, batches) = way.go(member, layer, from, plan.recipe == Recipe::Best && layer > 0)?;
+            // Batch by batch, what is kept now takes the place of what was kept before; that of the last batch is counted with its run.
+            let last = from.batch_size.min(own.len()) as f64 / own.len().max(1) as f64;
+            let kept = before.max(way.kept() as f64 * (1.0 - last) + before * last) as u64;
             forward += work;
             // Answers to targets, and products with the inputs: for every unit alone, and for the shared ones.
             let one_sided = if from.keeps_samples(&member.graph, at) { 4.0 * again } else { 0.0 };
@@ -100,7 +104,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
             seen += rows;
             size = size.max(at.columns() + 1);
             let patches = bytes_per_image(&member.graph, at, own.len()) * from.batch_size.min(own.len()) as u64;
-            flowing += batches + patches + way.kept();
+            flowing += batches + patches + kept;
         }
         // Columns that only some tasks have stand beside each other.
         let common =
@@ -115,7 +119,10 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
                 + 2.0 * cube(size)
                 + (1.0 + again) * 2.0 * (common as f64).powi(2) * units as f64
         };
+        // The pairs, one task after the other: an assignment takes up to the cube of the units, and seldom less where they are much alike.
+        let pairs = (1..start.members.len()).map(|t| (start.members[t].layers[layer].units as f64).powi(3));
         let last = layer + 1 == depth;
+        let solves = solves + if last { 0.0 } else { pairs.sum() };
         let measuring: f64 =
             if last { measured_once } else { (0..tasks.len()).map(|t| whole[t] * few[t].min(tested(t)) as f64).sum() };
         let bytes = of_layer(&joint, layer, &from);

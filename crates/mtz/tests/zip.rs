@@ -50,6 +50,7 @@ fn together(parts: Vec<Joint>, plan: &Plan) -> Zipped {
         samples: None,
         test: Some((&test, (0..500).collect())),
         weight: 1.0,
+        mirrored: false,
     };
     let tasks: Vec<Task> = start.members.iter().map(task).collect();
     zip(start, &tasks, plan, |_| ControlFlow::Continue(())).unwrap()
@@ -204,6 +205,7 @@ fn sizes_may_differ() {
             samples: None,
             test: None,
             weight: 1.0,
+            mirrored: false,
         });
         let tasks: Vec<Task> = tasks.collect();
         let how = Plan { calibration, ..plan(Share::All, Recipe::Best) };

@@ -6,7 +6,7 @@ use mtz::chart::{Chart, Series};
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::{Matching, Recipe};
-use mtz::pipeline::{Aim, Plan, Task, errors};
+use mtz::pipeline::{Aim, Plan, errors};
 use serde_json::{Value, json};
 
 /// A row of Table 1.
@@ -139,7 +139,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
 
 fn measure(workshop: &Workshop, row: &Row, index: usize, [a, b]: &[Graph; 2]) -> Result<Pair> {
     let bench = workshop.bench("mnist", a)?;
-    let tasks = ["a", "b"].map(|name| Task::whole(name, &bench.train, &bench.test));
+    let tasks = ["a", "b"].map(|name| bench.task(name));
     let start = || beside(&[("a", a), ("b", b)]);
     let what = format!("{} pair {}", row.architecture, index + 1);
     let once = |plan: &Plan| workshop.zip(start()?, &tasks, plan, &what);

@@ -16,7 +16,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     let networks: Vec<Graph> =
         (1..=NAMES.len() as u64).map(|n| workshop.network("lenet-300-100", "mnist", n)).collect::<Result<_>>()?;
     let bench = workshop.bench("mnist", &networks[0])?;
-    let tasks: Vec<Task> = NAMES.iter().map(|name| Task::whole(name, &bench.train, &bench.test)).collect();
+    let tasks: Vec<Task> = NAMES.iter().map(|name| bench.task(name)).collect();
     let named: Vec<(&str, &Graph)> = NAMES.iter().copied().zip(&networks).collect();
     let (mut rows, mut json) =
         (vec![["networks", "retraining", "parameters", "of", "increase"].map(str::to_owned).to_vec()], Vec::new());

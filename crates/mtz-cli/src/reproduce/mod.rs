@@ -85,6 +85,14 @@ pub struct Workshop<'a> {
 pub struct Bench {
     pub train: Feed,
     pub test: Feed,
+    mirrored: bool,
+}
+
+impl Bench {
+    /// A task with all of the data.
+    pub fn task(&self, name: &str) -> Task<'_> {
+        Task { mirrored: self.mirrored, ..Task::whole(name, &self.train, &self.test) }
+    }
 }
 
 impl Workshop<'_> {
@@ -118,7 +126,7 @@ impl Workshop<'_> {
     pub fn bench(&self, name: &str, graph: &Graph) -> Result<Bench> {
         let subject = Subject::named(name)?;
         let feed = |part| Feed::new(self.dataset(subject, part)?, graph, Normalisation::default());
-        Ok(Bench { train: feed(Part::Train)?, test: feed(Part::Test)? })
+        Ok(Bench { train: feed(Part::Train)?, test: feed(Part::Test)?, mirrored: subject.flip })
     }
 
     /// A trained network with its hidden units in random order: from an earlier run, or trained now as `mtz train --permute` does.
@@ -198,7 +206,7 @@ impl Workshop<'_> {
         let shares = allocate(&dense, &from, sparsity, |_, _| ControlFlow::Continue(()))?;
         let listen = |_: usize, _: &mtz::plan::Layer| ControlFlow::Continue(());
         let pruned = prune(&dense, &from, &shares, Method::BrainSurgeon, plan.memory, listen)?;
-        let tasks = [Task::whole("sparse", &bench.train, &bench.test)];
+        let tasks = [bench.task("sparse")];
         let mut joint = Joint::single("sparse".into(), pruned.graph)?;
         bar.finish_and_clear();
         self.retrain(&mut joint, &tasks, &[dense], &plan, iterations, architecture)?;
@@ -224,8 +232,9 @@ impl Workshop<'_> {
     ) -> Result<()> {
         let bar = show::stages(self.common.quiet);
         let weights = vec![1.0 / tasks.len().max(1) as f64; tasks.len()];
+        let mut pace = show::Pace::default();
         retrain(joint, tasks, networks, &weights, plan, iterations, |i, _| {
-            let what = format!("{what}: retraining {i} of {iterations}");
+            let what = format!("{what}: retraining {i}/{iterations}{}", pace.at(i));
             show::advance(&bar, (i as f64, iterations as f64), &what);
             ControlFlow::Continue(())
         })?;

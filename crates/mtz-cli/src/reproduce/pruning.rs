@@ -6,7 +6,7 @@ use mtz::chart::Chart;
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
-use mtz::pipeline::{Plan, Task, errors};
+use mtz::pipeline::{Plan, errors};
 use mtz::plan::Layer;
 use mtz::prune::{Method, allocate, prune};
 use mtz::statistics::Calibration;
@@ -23,7 +23,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     for number in 1..=count as u64 {
         let network = workshop.network(ARCHITECTURE, "mnist", number)?;
         let bench = workshop.bench("mnist", &network)?;
-        let tasks = [Task::whole("mnist", &bench.train, &bench.test)];
+        let tasks = [bench.task("mnist")];
         let plan = Plan::new(Recipe::Best);
         let error = |graph: &Graph| -> Result<f64> {
             Ok(errors(&[graph], &tasks, &plan)?.first().copied().flatten().unwrap_or(f64::NAN))

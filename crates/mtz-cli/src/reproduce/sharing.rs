@@ -5,7 +5,7 @@ use crate::show;
 use mtz::chart::{Chart, Series};
 use mtz::error::Result;
 use mtz::merge::{Matching, Recipe, Share};
-use mtz::pipeline::{Plan, Task};
+use mtz::pipeline::Plan;
 use serde_json::{Value, json};
 
 const ARCHITECTURE: &str = "lenet-300-100";
@@ -29,7 +29,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         let network = |n| workshop.network(ARCHITECTURE, "mnist", n);
         let (a, b) = (network(number)?, network(number + 1)?);
         let bench = workshop.bench("mnist", &a)?;
-        let tasks = ["a", "b"].map(|name| Task::whole(name, &bench.train, &bench.test));
+        let tasks = ["a", "b"].map(|name| bench.task(name));
         for (m, (_, recipe, matching)) in METHODS.iter().enumerate() {
             for (layer, (_, counts)) in STEPS.iter().enumerate() {
                 for (c, &count) in counts.iter().enumerate() {

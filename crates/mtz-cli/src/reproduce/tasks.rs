@@ -5,7 +5,7 @@ use crate::show;
 use mtz::chart::{Chart, Point, Series};
 use mtz::error::Result;
 use mtz::merge::{Recipe, Share};
-use mtz::pipeline::{Plan, Task, errors};
+use mtz::pipeline::{Plan, errors};
 use serde_json::{Value, json};
 
 const ARCHITECTURES: [&str; 2] = ["lenet-300-100", "lenet-5"];
@@ -86,8 +86,7 @@ fn measure(workshop: &Workshop, architecture: &str) -> Result<(Vec<Level>, [Figu
         let a = workshop.network(architecture, TASKS[0], number)?;
         let b = workshop.network(architecture, TASKS[1], number)?;
         let (first, second) = (workshop.bench(TASKS[0], &a)?, workshop.bench(TASKS[1], &b)?);
-        let tasks =
-            [Task::whole(TASKS[0], &first.train, &first.test), Task::whole(TASKS[1], &second.train, &second.test)];
+        let tasks = [first.task(TASKS[0]), second.task(TASKS[1])];
         for (level, share) in SHARES.iter().enumerate() {
             let plan = Plan {
                 share: Share::Fraction(*share),

@@ -59,6 +59,7 @@ pub fn retrain(
                 features: features(graph),
             },
             weight: (weight * count) as f32,
+            mirrored: task.mirrored,
         })
         .collect();
     let rule = Rule {

@@ -19,13 +19,15 @@ pub struct Task<'a> {
     pub test: Option<(&'a Feed, Vec<usize>)>,
     /// How much it counts.
     pub weight: f64,
+    /// Whether an image and its mirror image mean the same: retraining sees both then.
+    pub mirrored: bool,
 }
 
 impl<'a> Task<'a> {
     /// A task that may use all of its samples and counts as much as any other.
     pub fn whole(name: &str, train: &'a Feed, test: &'a Feed) -> Self {
         let test = Some((test, (0..test.len()).collect()));
-        Self { name: name.to_owned(), train, samples: None, test, weight: 1.0 }
+        Self { name: name.to_owned(), train, samples: None, test, weight: 1.0, mirrored: false }
     }
 
     /// The same with at most so many samples to report errors on; with none, nothing is reported.

@@ -100,7 +100,15 @@ pub fn fit(
     let mut parameters = Parameters::new();
     let bindings = Bindings::of(graph, &mut parameters);
     let steps = how.epochs * steps_per_epoch;
-    let learner = Learner { graph, bindings: bindings.clone(), feed, samples: train, goal: Goal::Labels, weight: 1.0 };
+    let learner = Learner {
+        graph,
+        bindings: bindings.clone(),
+        feed,
+        samples: train,
+        goal: Goal::Labels,
+        weight: 1.0,
+        mirrored: false,
+    };
     let mut best: Option<Best> = None;
     let mut stopped = false;
     let done = learn(&mut parameters, &[learner], steps, &how.rule, |step, losses, parameters| {

@@ -47,6 +47,8 @@ pub struct Learner<'a> {
     pub goal: Goal<'a>,
     /// How much it counts beside the others.
     pub weight: f32,
+    /// Mirror every second image, whatever the [`Rule`] says.
+    pub mirrored: bool,
 }
 
 /// How a step is taken.
@@ -172,7 +174,8 @@ impl<'a, 'l> Running<'a, 'l> {
         let samples = self.order[k * self.batch..][..self.batch].to_vec();
         let seed = random::bits(self.seed ^ 0x5eed, step as u64);
         let x = self.learner.feed.batch(&samples)?;
-        Ok((how.augmentation.apply(x, seed), samples))
+        let flip = how.augmentation.flip || self.learner.mirrored;
+        Ok((Augmentation { flip, ..how.augmentation }.apply(x, seed), samples))
     }
 
     /// Forward, loss and backward of one batch; the loss.
