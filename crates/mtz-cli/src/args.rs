@@ -212,7 +212,7 @@ pub struct Zip {
     /// Retrain towards the original networks' answers, which needs no labels (the default)
     #[arg(long, help_heading = "Retraining")]
     pub distill: bool,
-    /// The highest learning rate of retraining [default: 0.002; 0.004 for deep networks, 0.006 for sparse ones]
+    /// The highest learning rate of retraining [default: 0.002; 0.004 for deep networks, 0.006 for sparse ones, less where a layer has more than 800 inputs]
     #[arg(long, value_name = "X", help_heading = "Retraining")]
     pub lr: Option<f32>,
     /// Samples of each task per iteration of retraining [default: 256; 64 for deep networks]

@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 const ARCHITECTURE: &str = "vgg-16";
 const TASKS: [&str; 2] = ["cifar-10", "utkface-attributes"];
 /// Of training each network: as many as fit into four hours with all the rest.
-const EPOCHS: [usize; 2] = [3, 6];
+const EPOCHS: [usize; 2] = [3, 4];
 /// Of retraining, both tasks in each.
 const ITERATIONS: usize = 300;
 /// Images of each task for the statistics: a search zips often.

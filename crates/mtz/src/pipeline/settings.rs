@@ -2,7 +2,7 @@
 
 use crate::data::Feed;
 use crate::merge::{Align, Matching, Recipe, Share, Streams};
-use crate::plan::Joint;
+use crate::plan::{Joint, Layer};
 use crate::train::Augmentation;
 use std::path::PathBuf;
 
@@ -122,9 +122,12 @@ impl Plan {
 impl Plan {
     /// The same as it suits these networks. Deep ones get fewer iterations per layer and smaller batches, and networks with batch normalisation were
     /// trained on shifted images as a rule: they need none. What deep ones compute inside is imitated too, which allows a higher rate; sparse ones
-    /// have fewer weights to move, which may move further.
+    /// have fewer weights to move, which may move further. A step of Adam moves every weight as far: the more inputs a unit has, the smaller its weights are
+    /// and the more of them move its answer together, so that rates go down as the inputs go up (Yang et al. 2021).
     pub fn suited(recipe: Recipe, networks: &Joint) -> Self {
         const ITERATIONS: usize = 600;
+        /// Layers with at most so many inputs bear the usual rate; found with LeNets and ResNet-20, which have up to 800.
+        const INPUTS: f32 = 800.0;
         let usual = Self::new(recipe);
         let hidden = networks.depth().saturating_sub(1).max(1);
         let deep = networks.depth() > SHALLOW;
@@ -136,8 +139,9 @@ impl Plan {
             (false, true) => 2.0,
             (false, false) => 1.0,
         };
+        let inputs = networks.members.iter().flat_map(|m| &m.layers).map(Layer::columns).max().unwrap_or(1);
         Self {
-            rate: faster * usual.rate,
+            rate: faster * usual.rate * (INPUTS / inputs.max(1) as f32).min(1.0),
             retrain: usual.retrain.min(ITERATIONS.div_ceil(hidden)),
             batch_size: if deep { 64 } else { usual.batch_size },
             shift: if normalised { 0 } else { usual.shift },
