@@ -67,7 +67,7 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     if args.retrain > 0 {
         bar.reset_elapsed();
         let mut pace = show::Pace::default();
-        retrain(&mut joint, &tasks, std::slice::from_ref(&graph), &[1.0], &plan, args.retrain, |i, _| {
+        retrain(&mut joint, &tasks, std::slice::from_ref(&graph), &plan, args.retrain, None, |i, _| {
             let what = format!("retraining {i}/{}{}", args.retrain, pace.at(i));
             show::advance(&bar, (i as f64, args.retrain as f64), &what);
             ControlFlow::Continue(())

@@ -248,10 +248,9 @@ fn step(start: &Joint, tasks: &[Task], plan: &Plan, expected: f64) -> Result<f64
 fn tried(start: &Joint, tasks: &[Task], plan: &Plan, batch_size: usize) -> Result<f64> {
     const STEPS: usize = 4;
     let originals: Vec<_> = start.members.iter().map(|m| m.graph.clone()).collect();
-    let weights = vec![1.0 / tasks.len().max(1) as f64; tasks.len()];
     let (mut last, mut least) = (None, f64::INFINITY);
     let plan = Plan { batch_size, ..plan.clone() };
-    retrain(&mut start.clone(), tasks, &originals, &weights, &plan, STEPS, |_, _| {
+    retrain(&mut start.clone(), tasks, &originals, &plan, STEPS, None, |_, _| {
         let now = Instant::now();
         if let Some(before) = last.replace(now) {
             least = least.min(now.duration_since(before).as_secs_f64());

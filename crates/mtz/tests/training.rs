@@ -12,9 +12,11 @@ use mtz::plan::Joint;
 use mtz::random;
 use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{
-    Augmentation, Binding, Bindings, Fit, Optimizer, OptimizerKind, Parameters, Program, Report, Rule, Schedule, fit,
+    Augmentation, Binding, Bindings, Diary, Fit, Optimizer, OptimizerKind, Parameters, Program, Report, Rule, Schedule,
+    fit,
 };
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 /// Images of two kinds, bright on the left or on the right, with noise.
 struct Sides(Vec<usize>);
@@ -68,7 +70,7 @@ fn how(epochs: usize) -> Fit {
 fn train(name: &str, how: &Fit, threads: usize) -> Report {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let graph = network(name, 3);
-    pool.install(|| fit(&graph, &feed(&graph), how, |_| ControlFlow::Continue(())).unwrap())
+    pool.install(|| fit(&graph, &feed(&graph), how, None, |_| ControlFlow::Continue(())).unwrap())
 }
 
 #[test]
@@ -111,12 +113,45 @@ fn the_same_seed_gives_the_same_bytes_for_any_number_of_threads() {
 fn a_stopped_run_returns_what_it_has() {
     let graph = network("lenet-300-100", 3);
     let mut steps = 0;
-    let report = fit(&graph, &feed(&graph), &how(5), |_| {
+    let report = fit(&graph, &feed(&graph), &how(5), None, |_| {
         steps += 1;
         if steps == 13 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     let report = report.unwrap();
     assert!(report.stopped && report.steps == 13 && report.graph != graph);
+}
+
+#[test]
+fn a_killed_run_goes_on_to_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let diary = Diary::new(&path).every(Duration::ZERO);
+    let adam = OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true };
+    for (name, optimizer) in [("resnet-20", how(1).rule.optimizer), ("lenet-5", adam)] {
+        let rule = Rule { rate: 0.002, optimizer, ..how(2).rule };
+        let how = Fit { validation: 0.0, keep_best: false, rule, ..how(2) };
+        let graph = network(name, 3);
+        let until = |last: usize, how: &Fit, diary: Option<&Diary>| {
+            let mut heard = Vec::new();
+            let report = fit(&graph, &feed(&graph), how, diary, |news| {
+                heard.push(news.step.0);
+                if news.step.0 == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            (report.unwrap().graph, heard)
+        };
+        let (whole, all) = until(usize::MAX, &how, None);
+        until(13, &how, Some(&diary));
+        // Of another run, or damaged: it begins anew.
+        let other = Fit { rule: Rule { seed: 8, ..rule }, ..how };
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(until(2, &other, Some(&diary)).1, [1, 2]);
+        std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!(until(1, &how, Some(&Diary::new(&path))).1, [1]);
+        std::fs::write(&path, &bytes).unwrap();
+        let (resumed, heard) = until(usize::MAX, &how, Some(&diary));
+        assert_eq!(heard, all[13..]);
+        assert!(resumed == whole && !path.exists(), "{name}");
+    }
 }
 
 #[test]
@@ -242,7 +277,7 @@ fn retraining_knows_no_dropout() {
         let tasks = [pipeline::Task::whole("one", &feed, &feed)];
         let plan = Plan { aim: Aim::Labels, batch_size: 16, ..Plan::new(Recipe::Best) };
         let heard = |_: usize, _: &[f64]| ControlFlow::Continue(());
-        pipeline::retrain(&mut joint, &tasks, &[graph], &[1.0], &plan, 3, heard).unwrap();
+        pipeline::retrain(&mut joint, &tasks, &[graph], &plan, 3, None, heard).unwrap();
         let values = joint.members[0].graph.values();
         values.iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().to_vec()).collect()
     };
@@ -276,7 +311,7 @@ fn architectures_have_the_sizes_they_are_known_for() {
 fn one_output_learns_two_classes() {
     let task = Task { input: vec![1, 16, 16], outputs: 1, mean: vec![0.5], std: vec![0.3] };
     let graph = architecture::build("lenet-300-100", &task, 0.25, 3).unwrap();
-    let report = fit(&graph, &feed(&graph), &how(4), |_| ControlFlow::Continue(())).unwrap();
+    let report = fit(&graph, &feed(&graph), &how(4), None, |_| ControlFlow::Continue(())).unwrap();
     assert!(report.validation.unwrap().error < 5.0);
 }
 
@@ -284,7 +319,7 @@ fn one_output_learns_two_classes() {
 #[test]
 fn a_final_softmax_or_sigmoid_learns_like_logits() {
     let weights = |graph: &Graph| -> Vec<Vec<f32>> {
-        let report = fit(graph, &feed(graph), &how(1), |_| ControlFlow::Continue(())).unwrap();
+        let report = fit(graph, &feed(graph), &how(1), None, |_| ControlFlow::Continue(())).unwrap();
         report.graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().to_vec()).collect()
     };
     let one = Task { input: vec![1, 16, 16], outputs: 1, mean: vec![0.5], std: vec![0.3] };

@@ -24,7 +24,7 @@ use mtz::pipeline::{Plan, Task, Zipped, retrain};
 use mtz::plan::{Joint, permute_hidden};
 use mtz::prune::{Method, allocate, prune};
 use mtz::statistics::Calibration;
-use mtz::train::{Augmentation, Fit, Rule, fit};
+use mtz::train::{Augmentation, Diary, Fit, Rule, fit};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -160,8 +160,9 @@ impl Workshop<'_> {
         let augmentation = Augmentation { flip: subject.flip, ..usual.rule.augmentation };
         let epochs = epochs.unwrap_or(usual.epochs);
         let how = Fit { epochs, rule: Rule { seed, augmentation, ..usual.rule }, ..usual };
+        let diary = Diary::new(&path.with_extension("training"));
         let bar = show::training(self.common.quiet);
-        let report = fit(&start, &feed, &how, |news| {
+        let report = fit(&start, &feed, &how, Some(&diary), |news| {
             bar.set_length(news.step.1 as u64);
             bar.set_position(news.step.0 as u64);
             bar.set_message(format!("training {architecture} {seed} for {data}, loss {:.4}", news.loss));
@@ -220,7 +221,7 @@ impl Workshop<'_> {
         run_with_bar(start, tasks, plan, self.common, &format!("{what}: "))
     }
 
-    /// Retrains with a line of progress, every task counting the same.
+    /// Retrains with a line of progress; a run that was stopped goes on.
     pub fn retrain(
         &self,
         joint: &mut Joint,
@@ -231,9 +232,12 @@ impl Workshop<'_> {
         what: &str,
     ) -> Result<()> {
         let bar = show::stages(self.common.quiet);
-        let weights = vec![1.0 / tasks.len().max(1) as f64; tasks.len()];
         let mut pace = show::Pace::default();
-        retrain(joint, tasks, networks, &weights, plan, iterations, |i, _| {
+        let folder = self.args.output.join("measured");
+        std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+        let name = what.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let diary = Diary::new(&folder.join(format!("{name}.training")));
+        retrain(joint, tasks, networks, plan, iterations, Some(&diary), |i, _| {
             let what = format!("{what}: retraining {i}/{iterations}{}", pace.at(i));
             show::advance(&bar, (i as f64, iterations as f64), &what);
             ControlFlow::Continue(())

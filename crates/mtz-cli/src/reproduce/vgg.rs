@@ -14,7 +14,7 @@ use mtz::graph::Graph;
 use mtz::merge::{Recipe, Share};
 use mtz::pipeline::{Aim, LayerReport, Plan, Task, errors, on_the_way, paired_in_order};
 use mtz::plan::Joint;
-use mtz::train::{Fit, Goal, Learner, Rule, learn};
+use mtz::train::{Diary, Fit, Goal, Learner, Rule, learn};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 
@@ -249,7 +249,8 @@ fn from_scratch(workshop: &Workshop, notebook: &Notebook, benches: &[Bench]) -> 
         let steps = EPOCHS[0] * (benches[0].train.len() / usual.batch_size);
         let bar = show::training(workshop.common.quiet);
         bar.set_length(steps as u64);
-        learn(&mut parameters, &learners, steps, &rule, |step, losses, _| {
+        let diary = Diary::new(&notebook.scratch("vgg-together").with_extension("training"));
+        learn(&mut parameters, &learners, steps, &rule, Some(&diary), |step, losses, _| {
             bar.set_position(step as u64);
             bar.set_message(format!("training one network for both, loss {:.4}", losses.iter().sum::<f64>()));
             Ok(ControlFlow::Continue(()))

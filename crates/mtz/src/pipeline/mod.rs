@@ -150,7 +150,7 @@ pub fn zip(
         if wanted > 0 {
             // Weights that were passed will change, and retraining needs the room.
             walks.fill(Walks::default());
-            done = retrain(&mut joint, tasks, &originals, &weights, plan, wanted, |i, now| {
+            done = retrain(&mut joint, tasks, &originals, plan, wanted, None, |i, now| {
                 losses.add(i, now);
                 listen((layer, depth, Doing::Retraining(i, wanted)))
             })?;

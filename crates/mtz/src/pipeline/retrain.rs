@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::graph::{Graph, ValueId};
 use crate::plan::{Joint, Layer, Member};
 use crate::random;
-use crate::train::{Goal, Learner, OptimizerKind, Rule, Schedule, learn};
+use crate::train::{Diary, Goal, Learner, OptimizerKind, Rule, Schedule, learn};
 use std::ops::ControlFlow;
 
 /// How much the original networks' answers are softened when they are imitated.
@@ -14,18 +14,18 @@ const TEMPERATURE: f32 = 4.0;
 /// How much values inside of a deep network count beside its answers.
 const FEATURES: f32 = 100.0;
 
-/// Trains all tasks at once, shared weights tied. `listen` hears of every step and each task's loss.
+/// Trains all tasks at once, shared weights tied. `listen` hears of every step and each task's loss; a `diary` lets a run that was killed go on.
 pub fn retrain(
     joint: &mut Joint,
     tasks: &[Task],
     originals: &[Graph],
-    weights: &[f64],
     plan: &Plan,
     iterations: usize,
+    diary: Option<&Diary>,
     mut listen: impl FnMut(usize, &[f64]) -> ControlFlow<()>,
 ) -> Result<usize> {
     let (mut parameters, bindings) = joint.bind()?;
-    let count = tasks.len() as f64;
+    let mean = tasks.iter().map(|t| t.weight).sum::<f64>() / tasks.len().max(1) as f64;
     let watched: Vec<(Graph, Graph)> = joint
         .members
         .iter()
@@ -46,8 +46,7 @@ pub fn retrain(
         .iter()
         .zip(tasks)
         .zip(&bindings)
-        .zip(weights)
-        .map(|((((graph, original), task), bindings), weight)| Learner {
+        .map(|(((graph, original), task), bindings)| Learner {
             graph,
             bindings: bindings.clone(),
             feed: task.train,
@@ -58,7 +57,7 @@ pub fn retrain(
                 temperature: (plan.aim == Aim::Distill || task.train.labels().is_none()).then_some(TEMPERATURE),
                 features: features(graph),
             },
-            weight: (weight * count) as f32,
+            weight: (task.weight / mean) as f32,
             mirrored: task.mirrored,
         })
         .collect();
@@ -71,7 +70,7 @@ pub fn retrain(
         augmentation: plan.augmentation,
         seed: random::bits(plan.seed, 4242),
     };
-    let done = learn(&mut parameters, &learners, iterations, &rule, |step, losses, _| Ok(listen(step, losses)))?;
+    let done = learn(&mut parameters, &learners, iterations, &rule, diary, |step, losses, _| Ok(listen(step, losses)))?;
     drop(learners);
     for (member, bindings) in joint.members.iter_mut().zip(&bindings) {
         member.graph = bindings.apply(&member.graph, &parameters)?;

@@ -1,6 +1,7 @@
 //! One network, trained on labels: whole epochs, and the best on held-out data kept.
 
 use super::augment::Augmentation;
+use super::diary::Diary;
 use super::learn::{Goal, Learner, Rule, learn};
 use super::optimizer::OptimizerKind;
 use super::parameters::{Bindings, Parameters};
@@ -84,11 +85,12 @@ struct Best {
 }
 
 /// Trains `graph` on labelled samples. `listen` hears of every step and may stop the run; what has been learned by then
-/// is returned.
+/// is returned. A `diary` lets a run that was killed go on; what it measured on held-out samples before that is forgotten.
 pub fn fit(
     graph: &Graph,
     feed: &Feed,
     how: &Fit,
+    diary: Option<&Diary>,
     mut listen: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Report> {
     if graph.outputs().len() != 1 {
@@ -111,7 +113,7 @@ pub fn fit(
     };
     let mut best: Option<Best> = None;
     let mut stopped = false;
-    let done = learn(&mut parameters, &[learner], steps, &how.rule, |step, losses, parameters| {
+    let done = learn(&mut parameters, &[learner], steps, &how.rule, diary, |step, losses, parameters| {
         if step.is_multiple_of(steps_per_epoch) && !held_out.is_empty() {
             let now = bindings.apply(graph, parameters)?;
             let options = Options { batch_size: how.rule.batch_size, memory: how.memory };

@@ -1,6 +1,7 @@
 //! The loop: every step takes a batch of each task, adds up the tasks' gradients in the parameters they share, and moves once.
 
 use super::augment::Augmentation;
+use super::diary::Diary;
 use super::loss::{Loss, Target};
 use super::optimizer::{Optimizer, OptimizerKind};
 use super::parameters::{Bindings, Parameters};
@@ -87,12 +88,13 @@ struct Running<'a, 'l> {
 }
 
 /// Trains all learners at once for `steps` steps, changing `parameters`. `after` hears of every step (its number from 1, and each task's loss) and may
-/// stop the run. Returns the steps done.
+/// stop the run. With a `diary` a run that was killed goes on; of steps done before that, `after` hears nothing. Returns the steps done.
 pub fn learn(
     parameters: &mut Parameters,
     learners: &[Learner],
     steps: usize,
     how: &Rule,
+    diary: Option<&Diary>,
     mut after: impl FnMut(usize, &[f64], &Parameters) -> Result<ControlFlow<()>>,
 ) -> Result<usize> {
     let mut running = Vec::new();
@@ -102,7 +104,9 @@ pub fn learn(
     }
     let mut optimizer = Optimizer::new(how.optimizer, how.weight_decay, parameters);
     let mut losses = vec![0.0; learners.len()];
-    for step in 0..steps {
+    let mut pages = diary.map(|diary| diary.open(learners, steps, how));
+    let first = pages.as_ref().map_or(Ok(0), |pages| pages.load(parameters, &mut optimizer))?;
+    for step in first..steps {
         parameters.clear_gradients();
         for (task, loss) in running.iter_mut().zip(&mut losses) {
             *loss = task.step(parameters, how, step)?;
@@ -123,9 +127,15 @@ pub fn learn(
             },
         );
         loaded?;
+        if let Some(pages) = &mut pages {
+            pages.note(step + 1, parameters, &mut optimizer)?;
+        }
         if after(step + 1, &losses, parameters)?.is_break() {
             return Ok(step + 1);
         }
+    }
+    if let Some(pages) = pages {
+        pages.close();
     }
     Ok(steps)
 }

@@ -6,6 +6,7 @@
 //! step.
 
 mod augment;
+mod diary;
 mod fit;
 mod learn;
 mod loss;
@@ -15,6 +16,7 @@ mod program;
 mod schedule;
 
 pub use augment::Augmentation;
+pub use diary::Diary;
 pub use fit::{Fit, Progress, Report, fit};
 pub use learn::{Goal, Learner, Rule, learn};
 pub use loss::{Loss, Target};

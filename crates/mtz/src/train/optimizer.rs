@@ -48,6 +48,16 @@ impl Optimizer {
         Self { kind, weight_decay, memory: memory.collect(), steps: 0 }
     }
 
+    /// What it remembers.
+    pub(super) fn memory_mut(&mut self) -> impl Iterator<Item = &mut Vec<f32>> {
+        self.memory.iter_mut().flatten()
+    }
+
+    /// So many steps were done.
+    pub(super) fn set_steps(&mut self, steps: usize) {
+        self.steps = i32::try_from(steps).unwrap_or(i32::MAX);
+    }
+
     /// One step with the present gradients. Masked numbers stay exactly zero.
     pub fn step(&mut self, parameters: &mut Parameters, rate: f32) {
         self.steps = self.steps.saturating_add(1);
