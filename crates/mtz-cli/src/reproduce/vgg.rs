@@ -25,7 +25,7 @@ const EPOCHS: [usize; 2] = [3, 4];
 /// Of retraining, both tasks in each.
 const ITERATIONS: usize = 300;
 /// Images of each task for the statistics: a search zips often.
-const CALIBRATION: usize = 5000;
+const CALIBRATION: usize = 2500;
 /// Points of error that the adaptive zip may lose.
 const MAY_LOSE: f64 = 0.5;
 
