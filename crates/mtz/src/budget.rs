@@ -14,8 +14,9 @@
 
 use crate::data::without_a_tenth;
 use crate::error::{Error, Result};
-use crate::merge::{Align, Share};
-use crate::pipeline::{Plan, Spare, Task, aligned, chosen, errors, zip};
+use crate::graph::Graph;
+use crate::merge::{Align, Recipe, Share};
+use crate::pipeline::{self, Doing, Plan, Spare, Task, aligned, chosen, errors, zip};
 use crate::plan::{Joint, Source};
 use std::ops::ControlFlow;
 
@@ -79,7 +80,7 @@ pub struct Found {
 
 /// Zips without retraining while the search closes in.
 const STEPS: usize = 5;
-/// Zips with retraining.
+/// Zips with retraining after that.
 const RETRAINED_STEPS: usize = 3;
 /// Tries to reach a size: the prediction does not know how pairs of several tasks overlap.
 const CORRECTIONS: usize = 4;
@@ -128,29 +129,50 @@ pub fn search(
     let names: Vec<String> = start.members[0].layers.iter().map(|l| l.name.clone()).collect();
     let mean = start.parameters().0 as f64 / tasks.len().max(1) as f64;
     let mut count = 0;
+    // What is zipped without retraining can be retrained afterwards, where that comes at the end.
+    let mut zipped_last: Option<(Vec<f64>, Joint)> = None;
     let mut measure = |shares: &[f64], retrain: usize, costs: Option<&mut Vec<Vec<f64>>>| -> Result<Point> {
+        let known = zipped_last.take().filter(|(last, _)| last == shares && plan.recipe == Recipe::Best);
         // Every zip of the search has a folder of its own.
         let checkpoint = plan.checkpoint.as_ref().map(|folder| folder.join(format!("point-{count}")));
         count += 1;
         let plan = Plan { retrain, checkpoint, ..with_shares(plan, &names, shares) };
-        let zipped = zip(start.clone(), &learning, &plan, |(layer, depth, what)| {
+        let mut tell = |(layer, depth, what): pipeline::News| {
             let text = format!("layer {} of {depth}: {what}", layer + 1);
             news(&text).map_or(ControlFlow::Break(()), ControlFlow::Continue)
-        })?;
-        if let Some(costs) = costs {
-            *costs = zipped.layers.iter().map(|l| relative(&l.merged.distances, l.merged.typical)).collect();
-        }
+        };
+        let (joint, iterations) = match known {
+            None => {
+                let zipped = zip(start.clone(), &learning, &plan, tell)?;
+                if let Some(costs) = costs {
+                    *costs = zipped.layers.iter().map(|l| relative(&l.merged.distances, l.merged.typical)).collect();
+                }
+                (zipped.joint, zipped.iterations)
+            }
+            Some((_, mut joint)) => {
+                let (depth, wanted) = (joint.depth(), retrain * joint.depth().saturating_sub(1));
+                let originals: Vec<Graph> = originals.iter().map(|g| (*g).clone()).collect();
+                let done = pipeline::retrain(&mut joint, &learning, &originals, &plan, wanted, None, |i, _| {
+                    tell((depth - 1, depth, Doing::Retraining(i, wanted)))
+                })?;
+                if done < wanted {
+                    return Err(Error::usage("stopped"));
+                }
+                (joint, done)
+            }
+        };
         news("measuring")?;
-        let after = errors(&zipped.joint.graphs(), &measuring, &plan)?;
+        let after = errors(&joint.graphs(), &measuring, &plan)?;
         let lost = after.iter().zip(&before).map(|(a, b)| a.zip(*b).map_or(f64::NAN, |(a, b)| a - b));
-        let (parameters, shared) = zipped.joint.parameters();
+        let (parameters, shared) = joint.parameters();
+        zipped_last = (retrain == 0).then(|| (shares.to_vec(), joint));
         news("")?;
         Ok(Point {
             shares: shares.to_vec(),
             parameters,
             sharing: shared as f64 / mean,
             increase: lost.collect(),
-            iterations: zipped.iterations,
+            iterations,
         })
     };
     let mut costs = Vec::new();
@@ -181,7 +203,8 @@ pub fn search(
 /// Measures a way to share, with so many iterations of retraining per layer.
 type Measure<'m> = dyn FnMut(&[f64], usize, Option<&mut Vec<Vec<f64>>>) -> Result<Point> + 'm;
 
-/// As much as possible without losing more than `limit`: first without retraining, then how much further retraining leads.
+/// As much as possible without losing more than `limit`: everything if retraining makes up for it, otherwise what loses little without retraining, and then
+/// how much further retraining leads.
 fn for_error(
     limit: f64,
     savings: &Savings,
@@ -190,41 +213,29 @@ fn for_error(
     points: &mut Vec<Point>,
     measure: &mut Measure,
 ) -> Result<usize> {
-    if points[0].loses_at_most(limit) && retrain == 0 {
+    if retrain > 0 {
+        points.push(measure(&points[0].shares.clone(), retrain, None)?);
+    }
+    if points[points.len() - 1].loses_at_most(limit) {
+        return Ok(points.len() - 1);
+    }
+    if points[0].loses_at_most(limit) {
         return Ok(0);
     }
     points.push(nothing);
-    let (mut best, mut low) = if points[0].loses_at_most(limit) { (0, 1.0) } else { (1, 0.0) };
-    let mut high = 1.0;
-    for _ in 0..if best == 0 { 0 } else { STEPS } {
+    let (mut best, mut low, mut high) = (points.len() - 1, 0.0, 1.0);
+    for step in 0..STEPS + if retrain > 0 { RETRAINED_STEPS } else { 0 } {
+        let retrain = if step < STEPS { 0 } else { retrain };
+        if step == STEPS {
+            high = 1.0;
+        }
         let middle: f64 = (low + high) / 2.0;
-        points.push(measure(&savings.shares(middle), 0, None)?);
+        points.push(measure(&savings.shares(middle), retrain, None)?);
         if points[points.len() - 1].loses_at_most(limit) {
             (best, low) = (points.len() - 1, middle);
         } else {
             high = middle;
         }
-    }
-    if retrain == 0 {
-        return Ok(best);
-    }
-    // Everything first: often retraining makes up for all of it.
-    let mut next: f64 = 1.0;
-    high = 1.0;
-    for _ in 0..=RETRAINED_STEPS {
-        points.push(measure(&savings.shares(next), retrain, None)?);
-        if points[points.len() - 1].loses_at_most(limit) {
-            (best, low) = (points.len() - 1, next);
-            if next >= 1.0 {
-                break;
-            }
-        } else {
-            high = next;
-        }
-        if low >= high {
-            break;
-        }
-        next = (low + high) / 2.0;
     }
     Ok(best)
 }

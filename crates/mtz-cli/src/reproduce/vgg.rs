@@ -98,8 +98,14 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     let shares = notebook.remember("vgg-shares", || adaptive_shares(workshop, notebook, &start, &tasks, &plan))?;
     let shares_of = shares.as_object().into_iter().flatten();
     let share_of = shares_of.filter_map(|(layer, share)| Some((layer.clone(), Share::Fraction(share.as_f64()?))));
-    let adaptive = Zip { workshop, notebook, name: "adaptive", start: &start, tasks: &tasks, networks: &networks };
-    let adaptive = adaptive.run(&Plan { share_of: share_of.collect(), ..plan.clone() })?;
+    let share_of: Vec<_> = share_of.collect();
+    // Where all may be shared, that has been done.
+    let adaptive = if share_of.iter().all(|(_, share)| *share == Share::Fraction(1.0)) {
+        all.clone()
+    } else {
+        let zip = Zip { workshop, notebook, name: "adaptive", start: &start, tasks: &tasks, networks: &networks };
+        zip.run(&Plan { share_of, ..plan.clone() })?
+    };
     tell("adaptive", &adaptive["zipped"], adaptive["sharing"].as_f64());
     let adaptive_increase =
         tell(&format!("adaptive, {ITERATIONS} iterations"), &adaptive["retrained"], adaptive["sharing"].as_f64());
@@ -193,7 +199,7 @@ impl Zip<'_> {
     }
 }
 
-/// How much of each layer to share: as much as loses at most half a point on held-out training images, without retraining.
+/// How much of each layer to share: as much as loses at most half a point on held-out training images.
 fn adaptive_shares(
     workshop: &Workshop,
     notebook: &Notebook,
@@ -203,7 +209,9 @@ fn adaptive_shares(
 ) -> Result<Value> {
     let bar = show::stages(workshop.common.quiet);
     let budget = Budget { max_error_increase: Some(MAY_LOSE), ..Budget::default() };
-    let plan = Plan { checkpoint: Some(notebook.scratch("vgg-search")), ..plan.clone() };
+    let hidden = start.depth().saturating_sub(1).max(1);
+    let checkpoint = Some(notebook.scratch("vgg-search"));
+    let plan = Plan { checkpoint, retrain: ITERATIONS / hidden, ..plan.clone() };
     let found = search(start, tasks, &plan, &budget, |(done, what)| {
         bar.set_message(format!("searching, zip {}: {what}", done + 1));
         ControlFlow::Continue(())
