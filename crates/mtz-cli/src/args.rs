@@ -29,26 +29,26 @@ pub struct Common {
     /// Print one JSON object on stdout, and nothing else there
     #[arg(long, global = true, display_order = 900)]
     pub json: bool,
-    /// No progress bar
+    /// No progress bar; results, and where they were written to, are still shown
     #[arg(long, short, global = true, display_order = 901)]
     pub quiet: bool,
     /// Threads to use [default: all cores]. Results do not depend on it
     #[arg(long, global = true, display_order = 902, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Where random numbers begin: the same seed gives the same result
+    /// Seed of all random numbers: the same seed gives the same result
     #[arg(long, global = true, display_order = 903, value_name = "N", default_value = "0")]
     pub seed: u64,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Inspect(Inspect),
-    Eval(Eval),
-    Train(Train),
+    Demo(Demo),
     Zip(Box<Zip>),
+    Eval(Eval),
+    Inspect(Inspect),
     Extract(Extract),
     Prune(Box<Prune>),
-    Demo(Demo),
+    Train(Train),
     Reproduce(Reproduce),
     Report(Report),
     Completions(Completions),
@@ -161,8 +161,8 @@ pub struct Zip {
     /// Replace the output if it exists
     #[arg(long)]
     pub force: bool,
-    /// How many units of each hidden layer to share: all, a fraction like 0.5 (of the smaller network's), a count like 64, a threshold like
-    /// below=1e-3 on the distance d, or layer by layer: conv1=0.5,fc6=1792
+    /// How many units of each hidden layer to share: all, a part like 0.5 or 50% (of the smaller network's), a count like 64, a threshold like
+    /// below=1e-3 on the distance d, or layer by layer: conv1=50%,fc6=1792
     #[arg(long, value_name = "HOW", default_value = "all", help_heading = "Sharing")]
     pub share: String,
     /// Share as much as loses at most so many points of error in any task; how much in which layer is found out, on a tenth of the training
@@ -172,20 +172,20 @@ pub struct Zip {
     /// Share as little as brings the joint model to this size: a part of all networks together like 60%, or bytes like 30MB
     #[arg(long, value_name = "SIZE", conflicts_with = "share", value_parser = size, help_heading = "Sharing")]
     pub target_size: Option<Size>,
-    /// Share at least so much: shared weights in units of one network, like 40%
+    /// Share at least so much: 40% means that as many weights are shared as 40% of one network has
     #[arg(long, value_name = "PART", conflicts_with = "share", value_parser = percent, help_heading = "Sharing")]
     pub min_sharing: Option<f64>,
     /// Which weights shared units get: what measured best, or the paper to the letter
     #[arg(long, value_enum, default_value = "best", help_heading = "Sharing")]
     pub recipe: RecipeName,
     /// Which units go together [default: optimal for --recipe best, greedy for --recipe paper]
-    #[arg(long = "match", value_enum, value_name = "HOW", help_heading = "Sharing")]
+    #[arg(long = "match", value_enum, value_name = "HOW", help_heading = "For experts")]
     pub matching: Option<MatchName>,
     /// Which inputs of a layer count as the same, so that weights from them can be shared [default: all in residual networks, shared in others]
-    #[arg(long, value_enum, value_name = "WHICH", help_heading = "Sharing")]
+    #[arg(long, value_enum, value_name = "WHICH", help_heading = "For experts")]
     pub align: Option<AlignName>,
     /// How units are paired that are added to those of earlier layers, as in residual networks [default: first; last for --recipe paper]
-    #[arg(long, value_enum, value_name = "HOW", help_heading = "Sharing")]
+    #[arg(long, value_enum, value_name = "HOW", help_heading = "For experts")]
     pub streams: Option<StreamsName>,
     /// How much the first of two tasks counts, between 0 and 1
     #[arg(long, value_name = "X", conflicts_with = "weight", help_heading = "Sharing")]
@@ -283,7 +283,7 @@ pub struct Extract {
     /// A joint model
     #[arg(value_name = "JOINT")]
     pub model: PathBuf,
-    /// The task
+    /// Which task to take out; mtz inspect lists them
     #[arg(long, value_name = "TASK")]
     pub task: String,
     /// Where it goes
@@ -466,23 +466,24 @@ impl Train {
 #[derive(Debug, Args)]
 pub struct Data {
     /// An .npz file, a folder with MNIST's IDX files, a CIFAR binary file or folder, or a folder with one sub-folder of
-    /// images per class. A folder with a train and a test part is evaluated on the second
-    #[arg(long, value_name = "PATH", required = true, help_heading = "Data")]
+    /// images per class. A folder with a train and a test part is evaluated on the second. With several tasks, age=faces.npz is the data of the task age; a bare
+    /// path serves all others. The same holds for the other flags with [TASK=]
+    #[arg(long, value_name = "[TASK=]PATH", required = true, help_heading = "Data")]
     pub data: Vec<Named<PathBuf>>,
     /// Test data of its own, in the same formats
-    #[arg(long, value_name = "PATH", help_heading = "Data")]
+    #[arg(long, value_name = "[TASK=]PATH", help_heading = "Data")]
     pub test: Vec<Named<PathBuf>>,
     /// The label array of an .npz that has several; a+b+c takes several as yes-or-no attributes, one for each class
-    #[arg(long, value_name = "NAME", help_heading = "Data")]
+    #[arg(long, value_name = "[TASK=]NAME", help_heading = "Data")]
     pub label: Vec<Named<String>>,
     /// Take some classes only, like 5-9; they are counted from 0 then
     #[arg(long, value_name = "[TASK=]FIRST-LAST", help_heading = "Data")]
     pub classes: Vec<Named<mtz::data::Classes>>,
     /// Subtract from the scaled samples: one number, or one per channel
-    #[arg(long, value_name = "M,M,M", allow_hyphen_values = true, help_heading = "Data")]
+    #[arg(long, value_name = "[TASK=]M,M,M", allow_hyphen_values = true, help_heading = "Data")]
     pub mean: Vec<Named<Numbers>>,
     /// Divide by, after that: one number, or one per channel
-    #[arg(long, value_name = "S,S,S", help_heading = "Data")]
+    #[arg(long, value_name = "[TASK=]S,S,S", help_heading = "Data")]
     pub std: Vec<Named<Numbers>>,
     /// Multiply samples by this [default: 1/255 for uint8, 1 for everything else]
     #[arg(long, value_name = "X", conflicts_with = "raw", allow_hyphen_values = true, help_heading = "Data")]

@@ -3,7 +3,8 @@
 use crate::args::{Common, Demo};
 use crate::bundled;
 use crate::show;
-use crate::zip::{Told, run_with_bar, show_result};
+use crate::told::{Told, show_result};
+use crate::zip::run_with_bar;
 use mtz::assemble;
 use mtz::data::{Feed, Normalisation, Part};
 use mtz::error::{Error, Result};
@@ -38,7 +39,8 @@ pub fn run(args: &Demo, common: &Common) -> Result<ExitCode> {
     let zipped = run_with_bar(start, &tasks, &plan, common, "")?;
     let seconds = begin.elapsed().as_secs_f64();
     mtz::onnx::write(&assemble::to_graph(&zipped.joint, false)?, &output)?;
-    let told = Told { zipped: &zipped, tasks: &tasks, seconds, parts: vec!["test"; 2], output: &output, budget: None };
+    let (parts, data) = (vec!["test"; 2], "data/mnist".to_owned());
+    let told = Told { zipped: &zipped, tasks: &tasks, seconds, parts, output: &output, data, budget: None };
     show_result(&told, Some(&report), common)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 use crate::args::{Common, Eval};
 use crate::samples::{self, Prepared};
 use crate::show;
+use crate::told::by_chance;
 use mtz::assemble;
 use mtz::data::Part;
 use mtz::error::{Error, Result};
@@ -42,6 +43,7 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
         );
     } else {
         let head = ["task", "error %", "loss", "samples", "images/s"].map(str::to_owned).to_vec();
+        let name = task.clone();
         let row = vec![
             task,
             format!("{:.2}", result.error),
@@ -50,6 +52,8 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
             format!("{rate:.0}"),
         ];
         show::result(&show::table(&[head, row]));
+        let answers = graph.outputs().first().map_or(1, |id| graph[*id].shape.elements(1));
+        by_chance(&name, result.error, answers).iter().for_each(|line| show::warning(line));
     }
     Ok(ExitCode::SUCCESS)
 }

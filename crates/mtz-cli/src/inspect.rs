@@ -61,46 +61,56 @@ fn to_text(path: &Path, summary: &Summary) -> String {
         show::grouped(summary.parameters as u64),
         show::grouped(summary.multiply_adds),
     ]);
-    let list = |values: &[(String, Shape)]| {
-        values.iter().map(|(name, shape)| format!("{name} {shape}")).collect::<Vec<_>>().join(", ")
-    };
     // Zeros are only worth a column where they mean something.
     if 20 * (summary.parameters - summary.nonzero) > summary.parameters {
         let counts = summary.layers.iter().map(|l| l.nonzero).chain([summary.nonzero]);
         let cells = std::iter::once("nonzero".to_owned()).chain(counts.map(|n| show::grouped(n as u64)));
         rows.iter_mut().take(total + 1).zip(cells).for_each(|(row, cell)| row.insert(4, cell));
     }
-    let operators = summary.operators.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ");
+    let operators: Vec<String> = summary.operators.iter().map(|(name, n)| format!("{n} {name}")).collect();
     format!(
-        "{}\ninput    {}\noutput   {}\nnodes    {operators}\n\n{}",
+        "{}\n{}\n{}\n{}\n\n{}",
         path.display(),
-        list(&summary.inputs),
-        list(&summary.outputs),
+        list("input    ", &summary.inputs),
+        list("output   ", &summary.outputs),
+        show::wrapped("nodes    ", &operators),
         show::table(&rows)
     )
 }
 
+fn list(label: &str, values: &[(String, Shape)]) -> String {
+    show::wrapped(label, &values.iter().map(|(name, shape)| format!("{name} {shape}")).collect::<Vec<_>>())
+}
+
 /// Who shares what in each layer of a joint model.
 fn joint_text(path: &Path, summary: &Summary, joint: &Joint) -> String {
-    let mut rows = vec![["layer", "operator", "units of each task", "who owns them"].map(str::to_owned).to_vec()];
+    // Of two tasks everything can be said in a line; of more, how many units have how many owners.
+    let two = joint.members.len() == 2;
+    let owned: &[&str] = if two { &["who owns them"] } else { &["of all tasks", "of several", "of one"] };
+    let head = ["layer", "operator", "units"].iter().chain(owned);
+    let mut rows = vec![head.map(|cell| (*cell).to_owned()).collect::<Vec<_>>()];
     for (i, layer) in joint.members.first().iter().flat_map(|m| m.layers.iter().enumerate()) {
-        let units: Vec<String> = joint.members.iter().map(|m| m.layers[i].units.to_string()).collect();
+        let units: Vec<usize> = joint.members.iter().map(|m| m.layers[i].units).collect();
         let sets = joint.owner_sets(i);
-        let sets: Vec<String> = sets.iter().map(|(tasks, n)| format!("{n} {}", tasks.join("+"))).collect();
-        rows.push(vec![layer.name.clone(), layer.kind().to_owned(), units.join(", "), sets.join(", ")]);
+        let count = |owners: std::ops::RangeInclusive<usize>| {
+            sets.iter().filter(|(tasks, _)| owners.contains(&tasks.len())).map(|(_, n)| n).sum::<usize>().to_string()
+        };
+        let all = joint.members.len();
+        let owned = match two {
+            true => vec![sets.iter().map(|(t, n)| format!("{n} {}", t.join("+"))).collect::<Vec<_>>().join(", ")],
+            false => vec![count(all..=all), count(2..=all - 1), count(1..=1)],
+        };
+        rows.push([layer.name.clone(), layer.kind().to_owned(), show::each(&units)].into_iter().chain(owned).collect());
     }
-    let names: Vec<&str> = joint.members.iter().map(|m| m.name.as_str()).collect();
-    let list = |values: &[(String, Shape)]| {
-        values.iter().map(|(name, shape)| format!("{name} {shape}")).collect::<Vec<_>>().join(", ")
-    };
+    let names: Vec<String> = joint.members.iter().map(|m| m.name.clone()).collect();
     let separate: usize = joint.members.iter().map(|m| m.graph.parameters()).sum();
     let (stored, shared) = joint.parameters();
     format!(
-        "{}\njoint model of {}\ninput    {}\noutput   {}\n\n{}\n\nparameters {} instead of {}, {} of them shared",
+        "{}\n{}\n{}\n{}\n\n{}\n\nparameters {} instead of {}, {} of them shared",
         path.display(),
-        names.join(", "),
-        list(&summary.inputs),
-        list(&summary.outputs),
+        show::wrapped("joint model of ", &names),
+        list("input    ", &summary.inputs),
+        list("output   ", &summary.outputs),
         show::table(&rows),
         show::grouped(stored as u64),
         show::grouped(separate as u64),

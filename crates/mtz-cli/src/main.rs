@@ -15,6 +15,7 @@ mod reproduce;
 mod samples;
 mod show;
 mod tasks;
+mod told;
 mod train;
 mod zip;
 

@@ -51,7 +51,7 @@ fn locate_part(args: &Data, task: &str, part: Part) -> Result<(Location, &'stati
 
 fn open_location(args: &Data, task: &str, location: &Location, image_shape: Option<[usize; 3]>) -> Result<Dataset> {
     if args.resize.is_some() && !matches!(location, Location::ClassFolders(_)) {
-        show::note("warning: --resize only applies to folders of images");
+        show::warning("--resize only applies to folders of images");
     }
     location.open(&OpenOptions {
         label: value_for("label", task, &args.label)?.cloned(),

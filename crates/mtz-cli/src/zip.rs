@@ -2,21 +2,20 @@
 
 use crate::args::{AlignName, Common, MatchName, RecipeName, StreamsName, Zip};
 use crate::budget;
-use crate::inspect;
 use crate::samples::{self, Prepared};
 use crate::show;
 use crate::tasks::{check_names, value_for};
+use crate::told::{Told, quoted, show_result};
 use mtz::assemble;
 use mtz::data::{Part, without_a_tenth};
 use mtz::error::{Error, Result};
 use mtz::merge::{Align, Matching, Recipe, Share, Streams};
 use mtz::pipeline::{Aim, Doing, Plan, Task, Zipped, zip};
-use mtz::plan::{Joint, Layer};
+use mtz::plan::Joint;
 use mtz::predict::{Prediction, predict};
 use mtz::train::Augmentation;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -27,10 +26,16 @@ static STOP: AtomicBool = AtomicBool::new(false);
 pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     if !args.dry_run {
         show::check_output(&args.output, args.force)?;
-        args.report.as_ref().map_or(Ok(()), |report| show::check_output(report, args.force))?;
+        if let Some(report) = &args.report {
+            show::check_output(report, args.force)?;
+            show::check_different(&args.output, report)?;
+        }
     }
     let budget = budget::asked(args)?;
     let (share, share_of) = read_share(&args.share)?;
+    if share == Share::Count(1) {
+        show::warning("--share 1 is one unit of every layer; 100% or 1.0 is all of them");
+    }
     let mut parts = Vec::new();
     for model in &args.models {
         let graph = mtz::onnx::read(&model.value)?.with_open_batch();
@@ -108,7 +113,9 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     if args.dry_run {
         let zips =
             budget.map_or((usize::from(plan.retrain == 0), usize::from(plan.retrain > 0)), |b| b.zips(plan.retrain));
-        show_prediction(&predict(&start, &tasks, &plan)?, zips, budget.is_some(), common);
+        // The program and the samples are there already, and so are the networks, which are counted.
+        let there = show::resident_memory().unwrap_or(0).saturating_sub(4 * start.parameters().0 as u64);
+        show_prediction(&predict(&start, &tasks, &plan)?, zips, budget.is_some(), there, common);
         return Ok(ExitCode::SUCCESS);
     }
     // The first Ctrl-C waits for the present stage; a second one ends the program at once. Nothing half-written is left either way.
@@ -130,7 +137,9 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     let seconds = begin.elapsed().as_secs_f64();
     mtz::onnx::write(&assemble::to_graph(&zipped.joint, args.common_input)?, &args.output)?;
     let parts = data.iter().map(|d| if d.1.part == "all" { "held-out tenth" } else { "test" }).collect();
-    let told = Told { zipped: &zipped, tasks: &tasks, seconds, parts, output: &args.output, budget: about };
+    let first = names.first().map(|name| value_for("data", name, &args.data.data)).transpose()?.flatten();
+    let data = first.map_or("PATH".to_owned(), |path| quoted(&path.to_string_lossy()));
+    let told = Told { zipped: &zipped, tasks: &tasks, seconds, parts, output: &args.output, data, budget: about };
     if let Some(found) = found.as_ref().filter(|_| !common.json) {
         show::result(&(budget::table(found, &tasks, zipped.parameters_before) + "\n\n"));
     }
@@ -155,12 +164,10 @@ fn stopped(error: Error, args: &Zip) -> Error {
     }
 }
 
-/// What a dry run says. `zips`: how many there are without retraining and with it, for a budget at most.
-fn show_prediction(prediction: &Prediction, zips: (usize, usize), budget: bool, common: &Common) {
+/// What a dry run says. `zips`: how many there are without retraining and with it, for a budget at most; `there`: bytes that the program has already.
+fn show_prediction(prediction: &Prediction, zips: (usize, usize), budget: bool, there: u64, common: &Common) {
     let Prediction { parameters_before, parameters, shared, iterations, layers, .. } = prediction;
     let seconds = zips.0 as f64 * (prediction.seconds - prediction.retraining) + zips.1 as f64 * prediction.seconds;
-    // The program and the samples are there already, and so are the networks, which are counted.
-    let there = show::resident_memory().unwrap_or(0).saturating_sub(4 * *parameters_before as u64);
     let memory = prediction.memory + there;
     if common.json {
         let layers: Vec<Value> = layers
@@ -218,11 +225,17 @@ fn weight(args: &Zip, names: &[String], i: usize) -> Result<f64> {
 fn read_share(text: &str) -> Result<(Share, Vec<(String, Share)>)> {
     let wrong = |part: &str| {
         Error::usage(format!("--share {part:?} is not understood"))
-            .hint("all, a fraction like 0.5, a count like 64, below=1e-3, or conv1=0.5,fc6=1792")
+            .hint("all, a part like 0.5 or 50%, a count like 64, below=1e-3, or conv1=50%,fc6=1792")
     };
     let one = |text: &str| -> Result<Share> {
         if text == "all" {
             return Ok(Share::All);
+        }
+        if let Some(percent) = text.strip_suffix('%') {
+            return match percent.trim().parse::<f64>() {
+                Ok(p) if (0.0..=100.0).contains(&p) => Ok(Share::Fraction(p / 100.0)),
+                _ => Err(wrong(text)),
+            };
         }
         if let Ok(count) = text.parse::<usize>()
             && !text.contains('.')
@@ -289,212 +302,20 @@ pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common, 
     zipped
 }
 
-/// A finished zip and what is to be told about it.
-pub struct Told<'a> {
-    pub zipped: &'a Zipped,
-    pub tasks: &'a [Task<'a>],
-    pub seconds: f64,
-    /// Which samples each task's errors are measured on.
-    pub parts: Vec<&'static str>,
-    pub output: &'a Path,
-    /// The search that led here.
-    pub budget: Option<Value>,
-}
-
-/// The JSON of the contract.
-pub fn to_json(told: &Told, common: &Common) -> Value {
-    let Told { zipped, tasks, .. } = told;
-    let (after, shared) = zipped.joint.parameters();
-    let last = zipped.layers.last();
-    let by_task = |values: &[Option<f64>]| -> Value {
-        let pairs = tasks.iter().zip(values).map(|(task, v)| (task.name.clone(), json!(v)));
-        Value::Object(pairs.collect())
-    };
-    let of = |values: Option<&Vec<Option<f64>>>, t: usize| values.and_then(|v| v.get(t).copied().flatten());
-    let per_task = tasks.iter().enumerate().map(|(t, task)| {
-        let value = json!({
-            "error_before": of(Some(&zipped.error_before), t),
-            "error_zipped": of(last.map(|l| &l.error_zipped), t),
-            "error_after": of(last.map(|l| &l.error_after), t),
-            "samples": task.test.as_ref().map(|(_, samples)| samples.len()), "part": told.parts.get(t),
-        });
-        (task.name.clone(), value)
-    });
-    let layers: Vec<Value> = zipped
-        .layers
-        .iter()
-        .enumerate()
-        .map(|(i, l)| {
-            let units = tasks.iter().zip(&l.units).map(|(task, n)| (task.name.clone(), json!(n)));
-            json!({
-                "name": l.name, "units": Value::Object(units.collect()), "shared": l.merged.shared,
-                "owners": inspect::owners(&zipped.joint, i), "distance": l.merged.distance,
-                "distances": spread(&l.merged.distances), "typical_distance": l.merged.typical,
-                "error_samples": l.samples, "error_zipped": by_task(&l.error_zipped), "error_after": by_task(&l.error_after),
-                "iterations": l.iterations, "losses": losses(tasks, &l.losses), "seconds": l.seconds, "ridge": l.merged.ridge,
-                "ridge_raised": l.merged.raised,
-            })
-        })
-        .collect();
-    let private: Vec<Value> = private(zipped)
-        .into_iter()
-        .map(|(name, weights, why)| json!({ "name": name, "parameters": weights, "why": why }))
-        .collect();
-    let arguments = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned());
-    json!({
-        "version": 1, "mtz": env!("CARGO_PKG_VERSION"), "tasks": Value::Object(per_task.collect()),
-        "parameters": { "before": zipped.parameters_before, "after": after, "shared": shared,
-                        "nonzero_before": zipped.nonzero_before, "nonzero_after": zipped.joint.nonzero() },
-        "layers": layers, "private": private, "budget": told.budget, "iterations": zipped.iterations, "seconds": told.seconds,
-        "peak_memory_bytes": show::peak_memory(), "seed": common.seed, "output": told.output.display().to_string(),
-        "command": std::iter::once("mtz".to_owned()).chain(arguments.map(|a| quoted(&a))).collect::<Vec<_>>().join(" "),
-    })
-}
-
-/// An argument as a shell takes it.
-fn quoted(argument: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./=,:%+@".contains(c);
-    if !argument.is_empty() && argument.chars().all(plain) {
-        return argument.to_owned();
-    }
-    format!("'{}'", argument.replace('\'', "'\\''"))
-}
-
-/// d of the chosen pairs, cheapest first; of many, some at even steps from the first to the last.
-fn spread(distances: &[f64]) -> Vec<f64> {
-    const MOST: usize = 41;
-    let mut sorted = distances.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    if sorted.len() <= MOST {
-        return sorted;
-    }
-    (0..MOST).map(|i| sorted[i * (sorted.len() - 1) / (MOST - 1)]).collect()
-}
-
-/// How retraining went, task by task.
-fn losses(tasks: &[Task], points: &[(usize, Vec<f64>)]) -> Value {
-    let point = |(step, losses): &(usize, Vec<f64>)| {
-        let by_task = tasks.iter().zip(losses).map(|(task, loss)| (task.name.clone(), json!(loss)));
-        json!({ "iteration": step, "loss": Value::Object(by_task.collect()) })
-    };
-    Value::Array(points.iter().map(point).collect())
-}
-
-/// What cannot be shared, in the first network: name, weights, and why.
-fn private(zipped: &Zipped) -> Vec<(String, usize, &'static str)> {
-    zipped.joint.members.first().map_or_else(Vec::new, |m| Layer::private(&m.graph))
-}
-
-/// The table, or the JSON; and the report, if one is asked for.
-pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Result<()> {
-    let Told { zipped, tasks, seconds, output, .. } = told;
-    let json = to_json(told, common);
-    if let Some(report) = report {
-        show::write_text(report, &mtz::report::html(&json)?)?;
-    }
-    if common.json {
-        show::result(&json.to_string());
-        return Ok(());
-    }
-    let (after, shared) = zipped.joint.parameters();
-    let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
-    show::result(&show::table(&rows_of(zipped, &names)));
-    let percent = 100.0 * after as f64 / zipped.parameters_before.max(1) as f64;
-    show::result(&format!(
-        "\nparameters {} -> {} ({percent:.1} %), {} of them shared; {} iterations of retraining, {seconds:.1} s",
-        show::grouped(zipped.parameters_before as u64),
-        show::grouped(after as u64),
-        show::grouped(shared as u64),
-        zipped.iterations,
-    ));
-    if let Some((first, last)) = zipped.layers.first().zip(zipped.layers.last()).filter(|(a, b)| a.samples < b.samples)
-    {
-        let name = &last.name;
-        show::result(&match first.samples {
-            0 => format!("errors before {name} were not measured: with networks of this size that takes long"),
-            few => format!("errors before {name} are those of {few} samples of {}", last.samples),
-        });
-    }
-    let kept = private(zipped);
-    if let Some((name, _, why)) = kept.first() {
-        let weights: usize = kept.iter().map(|k| k.1).sum();
-        let more = if kept.len() > 1 { format!(" and {} more", kept.len() - 1) } else { String::new() };
-        show::result(&format!(
-            "private: {name}{more}, {} parameters of each network: {why}",
-            show::grouped(weights as u64)
-        ));
-    }
-    let nonzero = zipped.joint.nonzero();
-    if 20 * (after - nonzero) > after {
-        let (before, now) = (show::grouped(zipped.nonzero_before as u64), show::grouped(nonzero as u64));
-        show::result(&format!("sparse: {before} -> {now} numbers that are not zero"));
-    }
-    show::note(&format!(
-        "written to {}\nnext: mtz eval {} --task {} --data PATH",
-        output.display(),
-        output.display(),
-        names.first().unwrap_or(&"TASK")
-    ));
-    if let Some(report) = report {
-        show::note(&format!("report: {}", report.display()));
-    }
-    Ok(())
-}
-
-/// The layers as rows of a table. Of more than two tasks there is room for one error each: the last that was measured.
-fn rows_of(zipped: &Zipped, names: &[&str]) -> Vec<Vec<String>> {
-    let many = names.len() > 2;
-    let names: Vec<String> = names.iter().map(|name| name.chars().take(8).collect()).collect();
-    let mut head = vec!["layer".to_owned(), "units".into(), "shared".into()];
-    if many {
-        head.extend(names.iter().map(|n| format!("{n} %")));
-    } else {
-        head.extend(names.iter().map(|n| format!("{n} zipped %")));
-        head.extend(names.iter().map(|n| format!("{n} after %")));
-    }
-    let number = |x: &Option<f64>| x.map_or("-".into(), |x| format!("{x:.2}"));
-    let mut first = vec!["before".to_owned(), String::new(), String::new()];
-    first.extend(zipped.error_before.iter().map(number));
-    let mut rows = vec![head, first];
-    for layer in &zipped.layers {
-        let same = layer.units.iter().all(|n| layer.units.first() == Some(n));
-        let units: Vec<String> = layer.units.iter().map(ToString::to_string).collect();
-        let units = match units.first() {
-            Some(one) if many && same => format!("{}×{one}", units.len()),
-            _ => units.join("+"),
-        };
-        let mut row = vec![layer.name.clone(), units, layer.merged.shared.to_string()];
-        if many {
-            row.extend(layer.error_after.iter().map(number));
-        } else {
-            row.extend(layer.error_zipped.iter().map(number));
-            row.extend(layer.error_after.iter().map(|x| if layer.iterations > 0 { number(x) } else { String::new() }));
-        }
-        rows.push(row);
-    }
-    rows
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn commands_can_be_typed_again() {
-        assert_eq!(quoted("a=models/x-1.onnx"), "a=models/x-1.onnx");
-        assert_eq!(quoted("my model's *"), r"'my model'\''s *'");
-        assert_eq!(quoted(""), "''");
-    }
-
-    #[test]
     fn sharing_is_read_in_all_its_forms() {
         assert_eq!(read_share("all").unwrap(), (Share::All, vec![]));
         assert_eq!(read_share("0.5").unwrap(), (Share::Fraction(0.5), vec![]));
+        assert_eq!(read_share("50%").unwrap(), (Share::Fraction(0.5), vec![]));
         assert_eq!(read_share("64").unwrap(), (Share::Count(64), vec![]));
         assert_eq!(read_share("below=1e-3").unwrap(), (Share::Below(1e-3), vec![]));
         let layers = vec![("conv1".to_owned(), Share::Fraction(0.5)), ("fc6".to_owned(), Share::Count(1792))];
         assert_eq!(read_share("conv1=0.5,fc6=1792").unwrap(), (Share::All, layers));
-        for bad in ["", "half", "1.5", "-3", "below=x", "a=,b", "nan"] {
+        for bad in ["", "half", "1.5", "-3", "below=x", "a=,b", "nan", "101%", "%"] {
             assert!(read_share(bad).is_err(), "{bad:?}");
         }
     }

@@ -37,6 +37,8 @@ pub struct Chart {
     pub logarithmic: bool,
     /// A horizontal line at a value that matters, and what it means.
     pub mark: Option<(f64, String)>,
+    /// What stands at 0, 1, 2 and so on along the horizontal axis, for who points at it; empty if it is a plain number.
+    pub places: Vec<String>,
     /// The curves.
     pub series: Vec<Series>,
 }
@@ -125,23 +127,28 @@ impl Chart {
                 "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes} points=\"{}\"/>",
                 path.join(" ")
             );
+            // A wide border that cannot be seen can be pointed at.
+            let _ = writeln!(svg, "<g fill=\"{colour}\" stroke=\"#0000\" stroke-width=\"12\">");
             for p in &series.points {
                 let (cx, cy) = (across(p.x), up(p.y));
-                let mut text = format!("{}: {} at {}", series.name, short(p.y), short(p.x));
+                let place = (p.x.fract() == 0.0).then(|| self.places.get(p.x.max(0.0) as usize)).flatten();
+                let place = place.cloned().unwrap_or_else(|| short(p.x));
+                let mut text = format!("{}: {} at {place}", series.name, short(p.y));
                 if let Some((low, high)) = p.spread {
                     let _ = write!(text, " ({} to {})", short(low), short(high));
                     let (from, to) = (up(low), up(high));
                     let _ = write!(
                         svg,
-                        "<line stroke=\"{colour}\" opacity=\"0.5\" x1=\"{cx:.1}\" x2=\"{cx:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\"/>"
+                        "<line stroke=\"{colour}\" stroke-width=\"1\" opacity=\"0.5\" x1=\"{cx:.1}\" x2=\"{cx:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\"/>"
                     );
                 }
                 let _ = writeln!(
                     svg,
-                    "<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\" fill=\"{colour}\"><title>{}</title></circle>",
+                    "<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\"><title>{}</title></circle>",
                     escape(&text)
                 );
             }
+            svg.push_str("</g>\n");
             let bottom = HEIGHT - 14.0 + LEGEND_LINE * line;
             let _ = writeln!(
                 svg,

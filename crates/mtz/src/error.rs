@@ -45,6 +45,10 @@ impl Error {
 
     /// A file that cannot be read or written.
     pub fn io(path: &Path, cause: &std::io::Error) -> Self {
+        if cause.kind() == std::io::ErrorKind::NotFound {
+            let missing = Self::new(ErrorKind::Io, format!("{}: there is no such file or folder", path.display()));
+            return missing.hint("check the spelling; paths start from the folder the program was called in");
+        }
         Self::new(ErrorKind::Io, format!("{}: {cause}", path.display()))
     }
 

@@ -13,12 +13,13 @@ const STYLE: &str = "\
 @media(prefers-color-scheme:dark){:root{--ink:#ddd;--faint:#999;--back:#181818;--own:#777;--warn:#f0a060}}\
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:60rem;margin:0 auto;padding:1rem}\
 h1{font-size:1.5rem;overflow-wrap:anywhere}h2{font-size:1.15rem;margin-top:2rem}\
-.wide{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line)}td{white-space:nowrap}\
+.wide{overflow-x:auto}table{border-collapse:collapse;margin:.4rem 0}th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line)}td{white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}svg{max-width:100%;height:auto}.wide>svg{min-width:32rem}td svg{vertical-align:middle;max-width:none}\
 .units{display:grid;grid-template-columns:minmax(4rem,max-content) 1fr;gap:.15rem .6rem;align-items:center}\
 .units>div:nth-child(odd){overflow:hidden;text-overflow:ellipsis;white-space:nowrap;max-width:14rem;font-size:.85rem}\
 .bar{display:flex;height:1.3rem;overflow:hidden;border-radius:3px}\
 .bar span{overflow:hidden;white-space:nowrap;font-size:.75rem;line-height:1.3rem;padding:0 .3rem;border-right:1px solid var(--back);background:var(--own);color:#000;min-width:0}\
+.o0{background:#a6cee3!important}.o1{background:#fdbf6f!important}.o2{background:#cab2d6!important}.o3{background:#fb9a99!important}.o4{background:#d9c39a!important}\
 .bar .two{background:var(--two);color:#fff}.bar .more{background:var(--more);color:#fff}.faint{color:var(--faint)}.warn{color:var(--warn)}\
 .key{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin:0 .3rem 0 .8rem}details{margin:.4rem 0}pre{white-space:pre-wrap;overflow-wrap:anywhere}";
 
@@ -34,8 +35,8 @@ pub fn html(run: &Value) -> Result<String> {
         title = escape(&names.join(", ")),
     );
     headline(&mut page, run, &names);
-    warnings(&mut page, run, layers);
-    units(&mut page, layers);
+    warnings(&mut page, run);
+    units(&mut page, &names, layers);
     error_section(&mut page, &names, run, layers);
     distance_section(&mut page, layers);
     retraining_section(&mut page, &names, layers);
@@ -62,31 +63,25 @@ fn headline(page: &mut String, run: &Value, names: &[&str]) {
     table(page, &rows);
     let count = |key: &str| run["parameters"][key].as_u64().unwrap_or(0);
     let (before, after) = (count("before"), count("after"));
-    let _ = write!(
-        page,
-        "<p>Parameters: {} → {} (<b>{:.1} %</b>), {} of them shared",
-        grouped(before),
-        grouped(after),
-        100.0 * after as f64 / before.max(1) as f64,
-        grouped(count("shared"))
-    );
+    let part = |now: u64, before: u64| format!("{:.1} %", 100.0 * now as f64 / before.max(1) as f64);
+    let megabytes = |n: u64| format!("{:.2}", 4e-6 * n as f64);
+    let mut rows = vec![
+        texts(["size", "separate networks", "joint model", ""]),
+        vec!["parameters".into(), grouped(before), grouped(after), part(after, before)],
+        vec!["MB at four bytes each".into(), megabytes(before), megabytes(after), String::new()],
+        vec!["of them shared".into(), String::new(), grouped(count("shared")), String::new()],
+    ];
     let (sparse_before, sparse) = (count("nonzero_before"), count("nonzero_after"));
     if sparse > 0 && sparse < after {
-        let _ = write!(page, "; without missing connections {} → {}", grouped(sparse_before), grouped(sparse));
+        rows.push(vec!["not zero".into(), grouped(sparse_before), grouped(sparse), part(sparse, sparse_before)]);
     }
-    page.push_str(".</p>\n");
+    table(page, &rows);
 }
 
 /// What deserves a second look.
-fn warnings(page: &mut String, run: &Value, layers: &[Value]) {
-    let mut told: Vec<String> = Vec::new();
-    for layer in layers.iter().filter(|l| l["ridge_raised"].as_bool() == Some(true)) {
-        told.push(format!(
-            "{}: the inputs of this layer depend on each other; a ridge of {:.0e} was needed. More --calibration samples may help.",
-            text(&layer["name"]),
-            layer["ridge"].as_f64().unwrap_or(0.0)
-        ));
-    }
+fn warnings(page: &mut String, run: &Value) {
+    let given = run["warnings"].as_array().into_iter().flatten();
+    let mut told: Vec<String> = given.map(|line| text(line).to_owned()).collect();
     for part in run["private"].as_array().into_iter().flatten() {
         let weights = grouped(part["parameters"].as_u64().unwrap_or(0));
         told.push(format!("{} stays private ({weights} parameters): {}", text(&part["name"]), text(&part["why"])));
@@ -113,7 +108,9 @@ fn warnings(page: &mut String, run: &Value, layers: &[Value]) {
 }
 
 /// Who owns which units, as parts of a bar for each layer.
-fn units(page: &mut String, layers: &[Value]) {
+fn units(page: &mut String, names: &[&str], layers: &[Value]) {
+    /// Colours for what only one task has ([`STYLE`]).
+    const OWN: usize = 5;
     page.push_str("<h2>Who owns which units</h2>\n<div class=\"units\">\n");
     for layer in layers {
         let name = escape(text(&layer["name"]));
@@ -121,23 +118,28 @@ fn units(page: &mut String, layers: &[Value]) {
         for part in layer["owners"].as_array().into_iter().flatten() {
             let tasks: Vec<&str> = part["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             let (count, label) = (part["units"].as_u64().unwrap_or(0), escape(&tasks.join(" + ")));
-            let class = match tasks.len() {
-                0 | 1 => "",
-                2 => " class=\"two\"",
-                _ => " class=\"more\"",
+            let class = match tasks.as_slice() {
+                [] => String::new(),
+                [one] => format!("o{}", names.iter().position(|n| n == one).unwrap_or(0) % OWN),
+                [_, _] => "two".to_owned(),
+                _ => "more".to_owned(),
             };
             let _ = write!(
                 page,
-                "<span{class} style=\"flex:{count} 1 0\" title=\"{label}: {count} units\">{count} {label}</span>"
+                "<span class=\"{class}\" style=\"flex:{count} 1 0\" title=\"{label}: {count} units\">{count} {label}</span>"
             );
         }
         page.push_str("</div>\n");
     }
-    page.push_str(
-        "</div>\n<p class=\"faint\"><span class=\"key\" style=\"background:var(--own)\"></span>one task's own\
-         <span class=\"key\" style=\"background:var(--two)\"></span>shared by two\
-         <span class=\"key\" style=\"background:var(--more)\"></span>by more</p>\n",
-    );
+    page.push_str("</div>\n<p class=\"faint\">");
+    for (i, name) in names.iter().enumerate() {
+        let _ = write!(page, "<span class=\"key o{}\"></span>{} alone", i % OWN, escape(name));
+    }
+    page.push_str("<span class=\"key\" style=\"background:var(--two)\"></span>shared by two");
+    if names.len() > 2 {
+        page.push_str("<span class=\"key\" style=\"background:var(--more)\"></span>by more");
+    }
+    page.push_str("</p>\n");
     let mut rows = vec![texts(["layer", "units", "owners"])];
     for layer in layers {
         for part in layer["owners"].as_array().into_iter().flatten() {
@@ -188,6 +190,10 @@ fn error_section(page: &mut String, names: &[&str], run: &Value, layers: &[Value
     }
     let chart = Chart {
         title: "Error of each task".into(),
+        places: std::iter::once("the beginning")
+            .chain(layers.iter().map(|l| text(&l["name"])))
+            .map(str::to_owned)
+            .collect(),
         x_label: "layers merged".into(),
         y_label: "error, %".into(),
         series,
@@ -210,8 +216,19 @@ fn error_section(page: &mut String, names: &[&str], run: &Value, layers: &[Value
 /// What the shared pairs of each layer cost, relative to two units taken at random.
 fn distance_section(page: &mut String, layers: &[Value]) {
     let mut points = Vec::new();
-    let mut rows: Vec<Vec<String>> =
-        vec![texts(["layer", "pairs", "lowest d", "median", "highest (the cut)", "any pair", "Σ d"])];
+    let mut rows: Vec<Vec<String>> = vec![texts([
+        "layer",
+        "inputs",
+        "samples",
+        "ridge",
+        "pairs",
+        "lowest d",
+        "median",
+        "highest (the cut)",
+        "cheapest left private",
+        "any pair",
+        "Σ d",
+    ])];
     let mut drawn = String::new();
     for (i, layer) in layers.iter().enumerate() {
         let d: Vec<f64> = layer["distances"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
@@ -220,10 +237,16 @@ fn distance_section(page: &mut String, layers: &[Value]) {
         let all = typical.max(f64::MIN_POSITIVE);
         points.push(Point { x: i as f64 + 1.0, y: middle / all, spread: Some((low / all, high / all)) });
         let name = text(&layer["name"]);
-        let row = [low, middle, high, typical, layer["distance"].as_f64().unwrap_or(0.0)];
-        let pairs = layer["shared"].as_u64().unwrap_or(0).to_string();
-        rows.push([name.to_owned(), pairs].into_iter().chain(row.map(|x| format!("{x:.3e}"))).collect());
-        let _ = write!(drawn, "<tr><td>{}</td><td>{}</td></tr>", escape(name), sparkline(&d, typical));
+        let apart = layer["private_distances"].as_array().into_iter().flatten().filter_map(Value::as_f64);
+        let apart: Vec<f64> = apart.collect();
+        let of = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| format!("{x:.3e}"));
+        let count = |key: &str| layer[key].as_u64().map_or_else(|| "-".to_owned(), grouped);
+        let ridge = layer["ridge"].as_f64().map_or_else(|| "-".to_owned(), |x| format!("{x:.0e}"));
+        let row =
+            [Some(low), Some(middle), Some(high), apart.first().copied(), Some(typical), layer["distance"].as_f64()];
+        let facts = [name.to_owned(), count("inputs"), count("samples"), ridge, count("shared")];
+        rows.push(facts.into_iter().chain(row.map(of)).collect());
+        let _ = write!(drawn, "<tr><td>{}</td><td>{}</td></tr>", escape(name), sparkline(&d, &apart, typical));
     }
     if points.is_empty() {
         return;
@@ -232,6 +255,7 @@ fn distance_section(page: &mut String, layers: &[Value]) {
         vec![Series { name: "median, from the cheapest shared pair to the cut".into(), points, dashed: false }];
     let chart = Chart {
         title: "Cost d of the shared pairs, relative to any pair".into(),
+        places: std::iter::once("").chain(layers.iter().map(|l| text(&l["name"]))).map(str::to_owned).collect(),
         x_label: "layer".into(),
         y_label: "d / mean d".into(),
         mark: Some((1.0, "two units taken at random".into())),
@@ -240,25 +264,33 @@ fn distance_section(page: &mut String, layers: &[Value]) {
     };
     let more = format!(
         "<details><summary>d of every layer's pairs, cheapest first</summary><div class=\"wide\"><table>{drawn}</table></div>\
-         <p class=\"faint\">the dashed line is the mean over all possible pairs</p></details>\n"
+         <p class=\"faint\">blue: pairs that are shared; orange, behind the cut: units that stay private, each with the unit it would have been cheapest to share with; the dashed line is the mean over all possible pairs</p></details>\n"
     );
     section(page, "What sharing costs in each layer", &chart, &rows, &more);
 }
 
-/// d of the pairs of one layer, cheapest first, as a small picture.
-fn sparkline(d: &[f64], typical: f64) -> String {
-    let top = d.iter().copied().fold(typical, f64::max).max(f64::MIN_POSITIVE);
+/// d of the pairs of one layer, cheapest first, and behind the cut that of units that stay `apart`, as a small picture.
+fn sparkline(d: &[f64], apart: &[f64], typical: f64) -> String {
+    let top = d.iter().chain(apart).copied().fold(typical, f64::max).max(f64::MIN_POSITIVE);
     let (width, height) = (240.0, 28.0);
-    let across = |i: usize| width * i as f64 / d.len().saturating_sub(1).max(1) as f64;
+    let steps = (d.len() + apart.len()).saturating_sub(1).max(1);
+    let across = |i: usize| width * i as f64 / steps as f64;
     let up = |x: f64| height - (height - 2.0) * x / top - 1.0;
-    let path: Vec<String> = d.iter().enumerate().map(|(i, x)| format!("{:.0},{:.1}", across(i), up(*x))).collect();
+    let path = |values: &[f64], from: usize| {
+        let points = values.iter().enumerate().map(|(i, x)| format!("{:.0},{:.1}", across(from + i), up(*x)));
+        points.collect::<Vec<_>>().join(" ")
+    };
     let (low, high) = (d.first().copied().unwrap_or(0.0), d.last().copied().unwrap_or(0.0));
+    let cut = if apart.is_empty() { width } else { across(d.len()) - 0.5 * across(1) };
     format!(
-        "<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\"><title>from {low:.2e} to {high:.2e}, any pair {typical:.2e}</title>\
+        "<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\"><title>shared from {low:.2e} to {high:.2e}, any pair {typical:.2e}</title>\
          <line x1=\"0\" x2=\"{width}\" y1=\"{0:.1}\" y2=\"{0:.1}\" stroke=\"#888\" stroke-dasharray=\"3 3\"/>\
-         <polyline fill=\"none\" stroke=\"#0072b2\" stroke-width=\"1.5\" points=\"{1}\"/></svg>",
+         <line x1=\"{cut:.1}\" x2=\"{cut:.1}\" y1=\"0\" y2=\"{height}\" stroke=\"#888\"/>\
+         <polyline fill=\"none\" stroke=\"#0072b2\" stroke-width=\"1.5\" points=\"{1}\"/>\
+         <polyline fill=\"none\" stroke=\"#d55e00\" stroke-width=\"1.5\" points=\"{2}\"/></svg>",
         up(typical),
-        path.join(" ")
+        path(d, 0),
+        path(apart, d.len()),
     )
 }
 
@@ -341,14 +373,20 @@ fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
 fn this_run(page: &mut String, run: &Value) {
     let command = run["command"].as_str().map(|c| format!("<pre>{}</pre>\n", escape(c))).unwrap_or_default();
     let memory = run["peak_memory_bytes"].as_f64().map(|b| format!(", {:.0} MiB of memory", b / 1048576.0));
+    let machine = &run["machine"];
+    let on = machine["system"].as_str().map(|system| {
+        let threads = machine["threads"].as_u64().unwrap_or(1);
+        format!(", on {system} {}, {}, {threads} threads", text(&machine["processor"]), text(&machine["vectors"]))
+    });
     let _ = write!(
         page,
-        "<h2>This run</h2>\n{command}<p>{} iterations of retraining, {} s{}, seed {}, mtz {}</p>\n</body></html>\n",
+        "<h2>This run</h2>\n{command}<p>{} iterations of retraining, {} s{}, seed {}, mtz {}{}</p>\n</body></html>\n",
         run["iterations"].as_u64().unwrap_or(0),
         fixed(run["seconds"].as_f64(), 1),
         memory.unwrap_or_default(),
         run["seed"].as_u64().unwrap_or(0),
         escape(run["mtz"].as_str().unwrap_or(env!("CARGO_PKG_VERSION"))),
+        escape(&on.unwrap_or_default()),
     );
 }
 
@@ -413,12 +451,12 @@ mod tests {
         let layer = json!({
             "name": evil, "shared": 3, "owners": [{ "tasks": [evil, "b"], "units": 3 }], "error_zipped": { evil: 1.7 },
             "error_after": { evil: 1.6 }, "iterations": 2, "ridge_raised": true, "distances": [0.1, 0.2],
-            "typical_distance": 1.0, "losses": [{ "iteration": 2, "loss": { evil: 0.5 } }],
+            "private_distances": [0.3], "typical_distance": 1.0, "losses": [{ "iteration": 2, "loss": { evil: 0.5 } }],
         });
         let budget = json!({ "missed": [evil], "points": [{ "size": 0.5, "error_increase": { evil: 0.1 } }] });
         let private = json!([{ "name": evil, "why": evil }]);
         let run = json!({ "tasks": tasks, "layers": [layer], "command": evil, "mtz": evil, "budget": budget,
-                          "private": private });
+                          "private": private, "warnings": [evil], "machine": { "system": evil, "vectors": evil } });
         let page = html(&run).unwrap();
         assert!(!page.contains("<script"), "{page}");
         for part in ["1.60", "flex:3", "Retraining", "The budget", "What sharing costs", "the cut"] {

@@ -5,12 +5,22 @@
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
+use crate::kernel::simd;
 use crate::op::{Inputs, Op};
 use crate::tensor::{Dim, Tensor, View, ViewMut};
 use std::sync::Arc;
 
 /// Memory a run may take unless told otherwise.
 pub const DEFAULT_MEMORY: u64 = 8 << 30;
+
+/// The instruction set that networks run with here: results on machines that differ in it differ in rounding.
+pub fn vectors() -> &'static str {
+    match simd::level() {
+        simd::Level::Portable => "portable",
+        simd::Level::Avx2 => "AVX2",
+        simd::Level::Avx512 => "AVX-512",
+    }
+}
 
 /// A network ready to run.
 #[derive(Debug)]

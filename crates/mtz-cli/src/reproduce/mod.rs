@@ -174,9 +174,13 @@ impl Workshop<'_> {
         Ok(graph)
     }
 
-    /// Networks of one architecture for several tasks, trained for so many epochs each, and the data they see.
-    pub fn networks_for(&self, architecture: &str, tasks: &[(&str, usize)]) -> Result<(Vec<Graph>, Vec<Bench>)> {
-        let network = |(task, epochs): &(&str, usize)| self.network_in(architecture, 1.0, Some(*epochs), task, 1);
+    /// Networks of one architecture and width for several tasks, trained for so many epochs each, and the data they see.
+    pub fn networks_for(
+        &self,
+        (architecture, width): (&str, f64),
+        tasks: &[(&str, usize)],
+    ) -> Result<(Vec<Graph>, Vec<Bench>)> {
+        let network = |(task, epochs): &(&str, usize)| self.network_in(architecture, width, Some(*epochs), task, 1);
         let networks: Vec<Graph> = tasks.iter().map(network).collect::<Result<_>>()?;
         let benches = tasks.iter().zip(&networks).map(|((task, _), network)| self.bench(task, network));
         let benches = benches.collect::<Result<_>>()?;
@@ -254,7 +258,15 @@ pub struct Notebook<'a> {
     behind: String,
 }
 
-impl Notebook<'_> {
+impl<'a> Notebook<'a> {
+    /// The part of it about one way to zip: what another plan led to is not known here.
+    pub fn of(&self, plan: &Plan) -> Notebook<'a> {
+        let mut mark = Fingerprint::default();
+        mark.text(&format!("{} {:?}", env!("CARGO_PKG_VERSION"), Plan { checkpoint: None, memory: 0, ..plan.clone() }));
+        let mark: String = mark.finish().chars().take(6).collect();
+        Notebook { output: self.output, behind: format!("{}-{mark}", self.behind) }
+    }
+
     /// A figure from an earlier run, or measured now.
     pub fn remember(&self, key: &str, measure: impl FnOnce() -> Result<Value>) -> Result<Value> {
         let folder = self.output.join("measured");

@@ -86,6 +86,7 @@ fn report(workshop: &Workshop, errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, p
             logarithmic: true,
             mark: None,
             series: series.collect(),
+            places: Vec::new(),
         };
         charts.push((format!("-{layer}"), chart));
         let by_method = METHODS.iter().zip(errors).map(|((name, _, _), method)| {

@@ -147,11 +147,12 @@ fn measure(workshop: &Workshop, kind: &Kind) -> Result<([f64; 2], Vec<Measured>)
             seed: workshop.common.seed,
             ..usual
         };
+        let notebook = notebook.of(&Plan { aim: Aim::Distill, ..plan.clone() });
         let what = format!("{}, {}", kind.architecture, run.name());
         let key = format!("split-{}-{}", kind.architecture, run.name().replace([',', '%', ' '], ""));
         let value = notebook.remember(&key, || {
+            // Retraining goes on from what was zipped without it; seconds are those of what this run adds.
             let begin = std::time::Instant::now();
-            // Retraining goes on from what was zipped without it.
             let recipe = if run.recipe == Recipe::Best { "best" } else { "paper" };
             let name = format!("split-{}-{recipe}-{:.0}", kind.architecture, 100.0 * run.share);
             let mut joint = notebook.kept(&name, || Ok(workshop.zip(start.clone(), &tasks, &plan, &what)?.joint))?;

@@ -95,7 +95,7 @@ pub struct Options {
 }
 
 /// What happened to a layer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Merged {
     /// Units used by more than one task.
     pub shared: usize,
@@ -103,6 +103,8 @@ pub struct Merged {
     pub distance: f64,
     /// d of every pair, in the order they were chosen.
     pub distances: Vec<f64>,
+    /// For every unit that joined and stays private, d to the unit it would have been cheapest to share with.
+    pub apart: Vec<f64>,
     /// The mean of d over all possible pairs.
     pub typical: f64,
     /// The largest ridge that was needed.
@@ -129,8 +131,7 @@ pub fn merge_layer(
     options: &Options,
 ) -> Result<Merged> {
     let mut table = Table::new(joint, layer, seen, weights)?;
-    let mut report =
-        Merged { shared: 0, distance: 0.0, distances: Vec::new(), typical: 0.0, ridge: options.ridge, raised: false };
+    let mut report = Merged { ridge: options.ridge, ..Merged::default() };
     let tasks = joint.members.len();
     if options.recipe == Recipe::Best {
         // Where nothing before this layer is shared, a task sees what it always saw, and its weights are right as they are.

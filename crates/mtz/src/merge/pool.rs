@@ -129,6 +129,8 @@ impl Pool {
             let aligned = (shared || options.align == Align::All).then_some(numbers[row]);
             places[j] = Place { unit: shared.then_some(p), aligned };
         }
+        let cheapest = |j: usize| costs.iter().skip(j).step_by(own).copied().fold(f64::INFINITY, f64::min);
+        report.apart.extend((0..own).filter(|&j| places[j].unit.is_none()).map(cheapest));
         Ok(())
     }
 

@@ -10,6 +10,10 @@ pub struct LayerReport {
     pub name: String,
     /// Units of each task.
     pub units: Vec<usize>,
+    /// Inputs of a unit, a bias among them, of the task that has most.
+    pub inputs: usize,
+    /// Samples, or positions of a convolution, that the statistics of each task saw, of the task that had least.
+    pub seen: u64,
     /// Pairing and weights.
     pub merged: Merged,
     /// Samples of the first task that errors were measured on; all of them after the last layer.
@@ -31,9 +35,9 @@ impl LayerReport {
     pub(super) fn to_json(&self) -> Json {
         let m = &self.merged;
         json!({
-            "name": self.name, "units": self.units, "samples": self.samples, "error_zipped": self.error_zipped,
+            "name": self.name, "units": self.units, "inputs": self.inputs, "seen": self.seen, "samples": self.samples, "error_zipped": self.error_zipped,
             "error_after": self.error_after, "iterations": self.iterations, "losses": self.losses, "seconds": self.seconds, "shared": m.shared,
-            "distance": m.distance, "distances": m.distances, "typical": m.typical, "ridge": m.ridge, "raised": m.raised,
+            "distance": m.distance, "distances": m.distances, "apart": m.apart, "typical": m.typical, "ridge": m.ridge, "raised": m.raised,
         })
     }
 
@@ -44,10 +48,13 @@ impl LayerReport {
         Some(Self {
             name: json["name"].as_str()?.to_owned(),
             units: json["units"].as_array()?.iter().map(count).collect::<Option<_>>()?,
+            inputs: count(&json["inputs"])?,
+            seen: json["seen"].as_u64()?,
             merged: Merged {
                 shared: count(&json["shared"])?,
                 distance: number("distance")?,
                 distances: optional_numbers(&json["distances"]).into_iter().collect::<Option<_>>()?,
+                apart: optional_numbers(&json["apart"]).into_iter().collect::<Option<_>>()?,
                 typical: number("typical")?,
                 ridge: number("ridge")?,
                 raised: json["raised"].as_bool()?,

@@ -24,6 +24,7 @@ use crate::random;
 use crate::run::Runner;
 use crate::simplify;
 use crate::statistics::Walks;
+use crate::train::Diary;
 use collect::layer_moments;
 use layer_report::optional_numbers;
 use rayon::prelude::*;
@@ -124,6 +125,8 @@ pub fn zip(
         let name = joint.members[0].layers[layer].name.clone();
         let share = share_of(&joint, plan, layer);
         let (matching, ridge, recipe, streams) = (plan.matching, plan.ridge, plan.recipe, plan.streams);
+        let inputs = collected.iter().map(|s| s.moments.size()).max().unwrap_or(0);
+        let seen = collected.iter().map(|s| s.moments.samples()).min().unwrap_or(0);
         // Few samples say little: then the old weights count for more.
         let few = collected
             .iter()
@@ -150,7 +153,8 @@ pub fn zip(
         if wanted > 0 {
             // Weights that were passed will change, and retraining needs the room.
             walks.fill(Walks::default());
-            done = retrain(&mut joint, tasks, &originals, plan, wanted, None, |i, now| {
+            let diary = plan.checkpoint.as_ref().map(|folder| Diary::new(&folder.join("retraining")));
+            done = retrain(&mut joint, tasks, &originals, plan, wanted, diary.as_ref(), |i, now| {
                 losses.add(i, now);
                 listen((layer, depth, Doing::Retraining(i, wanted)))
             })?;
@@ -163,6 +167,8 @@ pub fn zip(
         layers.push(LayerReport {
             name,
             units: joint.members.iter().map(|m| m.layers[layer].units).collect(),
+            inputs,
+            seen,
             merged,
             samples: measured.first().and_then(|t| t.test.as_ref()).map_or(0, |(_, samples)| samples.len()),
             error_zipped,

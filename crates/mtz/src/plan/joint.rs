@@ -87,7 +87,8 @@ impl Joint {
             members.push(member.clone());
         }
         if members.len() < 2 {
-            return Err(Error::usage("zipping needs at least two networks"));
+            return Err(Error::usage("zipping needs at least two networks")
+                .hint("mtz zip a=first.onnx b=second.onnx …; a joint model counts as its tasks"));
         }
         Ok(Self { members })
     }
@@ -253,9 +254,9 @@ impl Joint {
                 parameters.set_mask(weight, &exists)?;
             }
             for ((member, bindings), (indices, bias_indices)) in self.members.iter().zip(&mut bindings).zip(uses) {
-                bindings.bind(member.layers[layer].weight, Binding::Elements(weight, indices));
+                bindings.bind(member.layers[layer].weight, Binding::Elements(weight, indices.into()));
                 if let Some(id) = member.layers[layer].bias {
-                    bindings.bind(id, Binding::Elements(bias, bias_indices));
+                    bindings.bind(id, Binding::Elements(bias, bias_indices.into()));
                 }
             }
         }
