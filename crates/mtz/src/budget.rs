@@ -18,6 +18,7 @@ use crate::graph::Graph;
 use crate::merge::{Align, Recipe, Share};
 use crate::pipeline::{self, Doing, Plan, Spare, Task, aligned, chosen, errors, zip};
 use crate::plan::{Joint, Source};
+use crate::train::Diary;
 use std::ops::ControlFlow;
 
 /// What must hold; at least one of them.
@@ -78,10 +79,9 @@ pub struct Found {
     pub held_out: Vec<usize>,
 }
 
-/// Zips without retraining while the search closes in.
+/// Zips while the search closes in, without retraining and with it.
 const STEPS: usize = 5;
-/// Zips with retraining after that.
-const RETRAINED_STEPS: usize = 3;
+const RETRAINED_STEPS: usize = 4;
 /// Tries to reach a size: the prediction does not know how pairs of several tasks overlap.
 const CORRECTIONS: usize = 4;
 
@@ -124,9 +124,13 @@ pub fn search(
     // What cannot be done is refused before the first of many zips.
     let chosen: Vec<Vec<usize>> = learning.iter().map(|t| chosen(t, plan)).collect();
     Spare::all(start, &learning, &chosen, plan)?;
+    let names: Vec<String> = start.members[0].layers.iter().map(|l| l.name.clone()).collect();
+    if budget.max_error_increase.is_some() {
+        // What is shared in part has more columns: those of one task beside those of the other.
+        Spare::all(start, &learning, &chosen, &with_shares(plan, &names, &vec![0.0; names.len()]))?;
+    }
     news("measuring the networks")?;
     let before = errors(&originals, &measuring, plan)?;
-    let names: Vec<String> = start.members[0].layers.iter().map(|l| l.name.clone()).collect();
     let mean = start.parameters().0 as f64 / tasks.len().max(1) as f64;
     let mut count = 0;
     // What is zipped without retraining can be retrained afterwards, where that comes at the end.
@@ -136,6 +140,7 @@ pub fn search(
         // Every zip of the search has a folder of its own.
         let checkpoint = plan.checkpoint.as_ref().map(|folder| folder.join(format!("point-{count}")));
         count += 1;
+        let diary = checkpoint.as_ref().map(|folder| Diary::new(&folder.with_extension("training")));
         let plan = Plan { retrain, checkpoint, ..with_shares(plan, &names, shares) };
         let mut tell = |(layer, depth, what): pipeline::News| {
             let text = format!("layer {} of {depth}: {what}", layer + 1);
@@ -152,9 +157,10 @@ pub fn search(
             Some((_, mut joint)) => {
                 let (depth, wanted) = (joint.depth(), retrain * joint.depth().saturating_sub(1));
                 let originals: Vec<Graph> = originals.iter().map(|g| (*g).clone()).collect();
-                let done = pipeline::retrain(&mut joint, &learning, &originals, &plan, wanted, None, |i, _| {
-                    tell((depth - 1, depth, Doing::Retraining(i, wanted)))
-                })?;
+                let done =
+                    pipeline::retrain(&mut joint, &learning, &originals, &plan, wanted, diary.as_ref(), |i, _| {
+                        tell((depth - 1, depth, Doing::Retraining(i, wanted)))
+                    })?;
                 if done < wanted {
                     return Err(Error::usage("stopped"));
                 }
@@ -203,8 +209,8 @@ pub fn search(
 /// Measures a way to share, with so many iterations of retraining per layer.
 type Measure<'m> = dyn FnMut(&[f64], usize, Option<&mut Vec<Vec<f64>>>) -> Result<Point> + 'm;
 
-/// As much as possible without losing more than `limit`: everything if retraining makes up for it, otherwise what loses little without retraining, and then
-/// how much further retraining leads.
+/// As much as possible without losing more than `limit`: everything if retraining makes up for it, otherwise what bisection finds. Where there is retraining, every
+/// point has it: what loses too much without it says little about what is lost in the end.
 fn for_error(
     limit: f64,
     savings: &Savings,
@@ -224,11 +230,7 @@ fn for_error(
     }
     points.push(nothing);
     let (mut best, mut low, mut high) = (points.len() - 1, 0.0, 1.0);
-    for step in 0..STEPS + if retrain > 0 { RETRAINED_STEPS } else { 0 } {
-        let retrain = if step < STEPS { 0 } else { retrain };
-        if step == STEPS {
-            high = 1.0;
-        }
+    for _ in 0..if retrain > 0 { RETRAINED_STEPS } else { STEPS } {
         let middle: f64 = (low + high) / 2.0;
         points.push(measure(&savings.shares(middle), retrain, None)?);
         if points[points.len() - 1].loses_at_most(limit) {
@@ -278,7 +280,7 @@ impl Budget {
     pub fn zips(&self, retrain: usize) -> (usize, usize) {
         match (self.max_error_increase, retrain) {
             (Some(_), 0) => (2 + STEPS, 0),
-            (Some(_), _) => (1 + STEPS, 2 + RETRAINED_STEPS),
+            (Some(_), _) => (1, 2 + RETRAINED_STEPS),
             (None, 0) => (2 + CORRECTIONS, 0),
             (None, _) => (1, 1 + CORRECTIONS),
         }

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Of the state.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// A folder with the state of one run.
 #[derive(Clone, Debug)]

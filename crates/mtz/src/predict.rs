@@ -4,19 +4,22 @@
 //! more tasks that share in part, it does matter; then the prediction is near.) Times are operations by the rates this machine shows on a small part of them;
 //! a step of retraining is tried.
 
-use crate::error::Result;
-use crate::graph::ValueId;
-use crate::linalg::Factor;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, ValueId};
+use crate::linalg::{Factor, best_pairs};
 use crate::merge::Recipe;
 use crate::pipeline::{
     Plan, Spare, Task, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer, paired_in_order,
     retrain, retraining as retraining_bytes, rounds,
 };
 use crate::plan::{Joint, Member};
+use crate::random;
 use crate::run::Runner;
+use crate::simplify;
 use crate::statistics::{BATCH, Calibration, behind, bytes_per_image, looked_at, positions};
 use crate::tensor::Tensor;
 use crate::walk::{bytes_at, step_bytes};
+use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -61,13 +64,24 @@ pub struct Prediction {
 /// Operations per second.
 #[derive(Clone, Copy, Debug)]
 struct Rates {
-    /// Multiply-adds of the networks.
+    /// Multiply-adds of the networks, layer by layer.
     network: f64,
+    /// The same where errors are measured: all tasks at once, and their networks simplified.
+    measuring: f64,
+    /// Bytes of weights that are read once for each batch.
+    bandwidth: f64,
     /// Multiply-adds of f32 matrix products.
     product: f64,
     /// Multiply-adds of f64 factorizations.
     factor: f64,
+    /// Seconds to pair [`PAIRED`] units.
+    pairing: f64,
 }
+
+/// Units that are paired to see how long that takes.
+const PAIRED: usize = 512;
+/// How the time to pair units grows with their number: measured from 512 to 4096.
+const PAIRING: f64 = 2.6;
 
 /// Says what zipping will give and take.
 pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction> {
@@ -76,7 +90,8 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
     let spare = Spare::all(start, tasks, &samples, plan)?;
     let joint = paired_in_order(start, plan);
     let (parameters, shared) = joint.parameters();
-    let rates = Rates::measured(start)?;
+    let each = plan.memory / 2 / tasks.len().max(1) as u64;
+    let rates = Rates::measured(start, each)?;
     let depth = start.depth();
     let again = rounds(start, plan) as f64;
     let few = few_to_measure(start, tasks);
@@ -87,20 +102,23 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
     let (mut layers, mut memory) = (Vec::new(), 0);
     for (layer, spare) in spare.into_iter().enumerate() {
         let from = calibrations(start, tasks, &samples, layer, plan, spare);
+        // Nothing is shared in front of the first layer: its weights are right as they are until they are shared.
+        let asked = plan.recipe == Recipe::Best && layer > 0;
+        let alone = f64::from(u8::from(asked));
         let (mut forward, mut sums, mut seen, mut size, mut flowing) = (0.0, 0.0, 0, 0, 0);
         for (((member, from), way), own) in start.members.iter().zip(&from).zip(&mut ways).zip(&samples) {
             let at = &member.layers[layer];
             let rows = positions(&member.graph, at, from.samples.len());
             let columns = (at.columns() + 1) as f64;
             let before = way.kept() as f64;
-            let (work, batches) = way.go(member, layer, from, plan.recipe == Recipe::Best && layer > 0)?;
+            let (work, batches) = way.go(member, layer, from, asked, rates.network / rates.bandwidth)?;
             // Batch by batch, what is kept now takes the place of what was kept before; that of the last batch is counted with its run.
             let last = from.batch_size.min(own.len()) as f64 / own.len().max(1) as f64;
             let kept = before.max(way.kept() as f64 * (1.0 - last) + before * last) as u64;
             forward += work;
             // Answers to targets, and products with the inputs: for every unit alone, and for the shared ones.
-            let one_sided = if from.keeps_samples(&member.graph, at) { 4.0 * again } else { 0.0 };
-            sums += rows as f64 * columns * (0.5 * columns + at.units as f64 * (1.0 + one_sided));
+            let one_sided = if from.keeps_samples(&member.graph, at) { 2.0 * again * (1.0 + alone) } else { 0.0 };
+            sums += rows as f64 * columns * (0.5 * columns + at.units as f64 * (alone + one_sided));
             seen += rows;
             size = size.max(at.columns() + 1);
             let patches = bytes_per_image(&member.graph, at, own.len()) * from.batch_size.min(own.len()) as u64;
@@ -110,19 +128,22 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         let common =
             joint.members.iter().flat_map(|m| m.columns(layer)).collect::<std::collections::BTreeSet<_>>().len();
         let units: usize = start.members.iter().map(|m| m.layers[layer].units).sum();
+        let most = start.members.iter().map(|m| m.layers[layer].units).max().unwrap_or(0) as f64;
+        let joining = start.members.len().saturating_sub(1) as f64;
         let solves = if from.iter().all(|f| f.keep) {
-            // Products of samples with each other and with weights, for d and for f.
-            (common * seen * (3 * seen + 5 * units)) as f64 + (seen as f64).powi(3) / 3.0
+            // Products of samples with each other and with weights, for d and for f; and d needs those of weights with each other.
+            (common * seen * (3 * seen + 3 * units)) as f64
+                + (seen as f64).powi(3) / 3.0
+                + joining * most * most * common as f64
         } else {
             let cube = |n: usize| (n as f64).powi(3);
-            (1.0 + again) * (tasks.len() as f64 * cube(size) / 3.0 + cube(common) / 3.0)
+            (1.0 + again) * (alone * tasks.len() as f64 * cube(size) / 3.0 + cube(common) / 3.0)
                 + 2.0 * cube(size)
                 + (1.0 + again) * 2.0 * (common as f64).powi(2) * units as f64
         };
-        // The pairs, one task after the other: an assignment takes up to the cube of the units, and seldom less where they are much alike.
-        let pairs = (1..start.members.len()).map(|t| (start.members[t].layers[layer].units as f64).powi(3));
         let last = layer + 1 == depth;
-        let solves = solves + if last { 0.0 } else { pairs.sum() };
+        // The pairs, one task after the other.
+        let pairing = if last { 0.0 } else { joining * rates.pairing * (most / PAIRED as f64).powf(PAIRING) };
         let measuring: f64 =
             if last { measured_once } else { (0..tasks.len()).map(|t| whole[t] * few[t].min(tested(t)) as f64).sum() };
         let bytes = of_layer(&joint, layer, &from);
@@ -132,18 +153,21 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
             shared: joint.shared_units(layer),
             samples: seen / tasks.len().max(1),
             memory: bytes,
-            seconds: (forward + measuring) / rates.network + sums / rates.product + solves / rates.factor,
+            seconds: forward / rates.network
+                + measuring / rates.measuring
+                + sums / rates.product
+                + solves / rates.factor
+                + pairing,
         });
     }
     let iterations = plan.retrain * depth.saturating_sub(1);
     let mut retraining = 0.0;
     if iterations > 0 {
         let expected = whole.iter().map(|w| 4.0 * w * plan.batch_size as f64).sum::<f64>() / rates.network;
-        retraining = iterations as f64 * step(start, tasks, plan, expected)? + measured_once / rates.network;
+        retraining = iterations as f64 * step(start, tasks, plan, expected)? + measured_once / rates.measuring;
     }
-    let first = measured_once / rates.network;
+    let first = measured_once / rates.measuring;
     let seconds = first + layers.iter().map(|l| l.seconds).sum::<f64>() + retraining;
-    let each = plan.memory / 2 / tasks.len().max(1) as u64;
     let measuring = start.members.iter().map(|m| {
         let runner = Runner::new(&m.graph);
         runner.peak_bytes(measured_at_a_time(&m.graph, each)).saturating_sub(runner.weight_bytes())
@@ -186,11 +210,23 @@ struct Stand {
 }
 
 impl Way {
-    /// Multiply-adds to show a layer what it sees, and bytes for a batch of it; `asked`: and what the original answers.
-    fn go(&mut self, member: &Member, layer: usize, from: &Calibration, asked: bool) -> Result<(f64, u64)> {
+    /// Multiply-adds to show a layer what it sees, and bytes for a batch of it; `asked`: and what the original answers. `reading`: the multiply-adds that take as
+    /// long as reading a byte of weights.
+    fn go(
+        &mut self,
+        member: &Member,
+        layer: usize,
+        from: &Calibration,
+        asked: bool,
+        reading: f64,
+    ) -> Result<(f64, u64)> {
         let (graph, images) = (&member.graph, from.samples.len());
         let work = |layers: std::ops::Range<usize>| -> f64 {
-            let one = |l: &crate::plan::Layer| (l.units * l.columns() * l.places(graph)) as f64;
+            let together = from.batch_size.min(images).max(1) as f64;
+            let one = |l: &crate::plan::Layer| {
+                let weights = (l.units * l.columns()) as f64;
+                (weights * l.places(graph) as f64).max(4.0 * weights * reading / together)
+            };
             member.layers[layers].iter().map(one).sum()
         };
         let (known, new) = (images.min(self.images), images.saturating_sub(self.images));
@@ -261,27 +297,35 @@ fn tried(start: &Joint, tasks: &[Task], plan: &Plan, batch_size: usize) -> Resul
 }
 
 impl Rates {
-    /// Tries a little of everything.
-    fn measured(joint: &Joint) -> Result<Self> {
+    /// Tries a little of everything; errors are measured in at most so many bytes for each task.
+    fn measured(joint: &Joint, each: u64) -> Result<Self> {
         let member = &joint.members[0];
         let mut runner = Runner::new(&member.graph);
         let images = (8_000_000_000 / member.multiply_adds().max(1)).clamp(1, BATCH);
-        let inputs: Result<Vec<Tensor>> = member
-            .graph
-            .inputs()
-            .iter()
-            .map(|id| {
-                let shape = member.graph[*id].shape.at(images);
-                let count = shape.iter().product();
-                Tensor::new(shape, (0..count).map(|i| (i % 7) as f32 * 0.1).collect())
-            })
-            .collect();
-        let inputs = inputs?;
+        let inputs = made_up(&member.graph, images)?;
         runner.run(&inputs)?;
         let network = rate(images as f64 * member.multiply_adds() as f64, || runner.run(&inputs).map(|_| ()))?;
+        let simple: Vec<Graph> =
+            joint.members.iter().map(|m| simplify::for_inference(&m.graph)).collect::<Result<_>>()?;
+        let mut runs = Vec::new();
+        for (graph, member) in simple.iter().zip(&joint.members) {
+            let images = measured_at_a_time(graph, each).min(images);
+            runs.push((Runner::new(graph), made_up(graph, images)?, images as f64 * member.multiply_adds() as f64));
+        }
+        let all = runs.iter().map(|r| r.2).sum();
+        let measuring = rate(all, || {
+            runs.par_iter_mut().map(|(runner, inputs, _)| runner.run(inputs).map(|_| ())).collect::<Result<()>>()
+        })?;
         let (n, k) = (512usize, 4096usize);
         let x = vec![0.5f32; n * k];
         let product = rate(0.5 * (n * n * k) as f64, || crate::linalg::Moments::new(n, 0).add(&x, &[]))?;
+        let bandwidth = rate(4.0 * WEIGHTS as f64, {
+            let weights = vec![0.5f32; WEIGHTS];
+            move || {
+                let sum: f32 = weights.par_chunks(1 << 16).map(|w| w.iter().sum::<f32>()).sum();
+                if sum > 0.0 { Ok(()) } else { Err(Error::data("nothing was read")) }
+            }
+        })?;
         let size = 1024usize;
         let mut matrix = vec![0.1f64; size * size];
         (0..size).for_each(|i| matrix[i * size + i] = size as f64);
@@ -289,17 +333,38 @@ impl Rates {
             let _ = Factor::new(&matrix, size);
             Ok(())
         })?;
-        Ok(Self { network, product, factor })
+        let costs: Vec<f64> = (0..PAIRED * PAIRED).map(|i| f64::from(random::uniform(1, i as u64))).collect();
+        let pairing = 1.0
+            / rate(1.0, || {
+                let _ = best_pairs(&costs, PAIRED, PAIRED);
+                Ok(())
+            })?;
+        Ok(Self { network, measuring, bandwidth, product, factor, pairing })
     }
 }
 
-/// Operations per second, the better of two tries.
+/// Weights that are read to see how fast that goes: more than caches hold.
+const WEIGHTS: usize = 1 << 24;
+
+/// Inputs of a network for so many samples.
+fn made_up(graph: &Graph, samples: usize) -> Result<Vec<Tensor>> {
+    let input = |id: &ValueId| {
+        let shape = graph[*id].shape.at(samples);
+        let count = shape.iter().product();
+        Tensor::new(shape, (0..count).map(|i| (i % 7) as f32 * 0.1).collect())
+    };
+    graph.inputs().iter().map(input).collect()
+}
+
+/// Operations per second, the best of some tries: at least two, and more of what is short.
 fn rate(operations: f64, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
-    let mut best = f64::INFINITY;
-    for _ in 0..2 {
+    const SECONDS: f64 = 0.05;
+    let (mut best, mut spent, mut tries) = (f64::INFINITY, 0.0, 0);
+    while tries < 2 || (spent < SECONDS && tries < 100) {
         let begin = Instant::now();
         work()?;
-        best = best.min(begin.elapsed().as_secs_f64());
+        let seconds = begin.elapsed().as_secs_f64();
+        (best, spent, tries) = (seconds.min(best), spent + seconds, tries + 1);
     }
     Ok(operations / best.max(1e-9))
 }

@@ -12,8 +12,8 @@ use mtz::plan::Joint;
 use mtz::random;
 use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{
-    Augmentation, Binding, Bindings, Diary, Fit, Optimizer, OptimizerKind, Parameters, Program, Report, Rule, Schedule,
-    fit,
+    Augmentation, Binding, Bindings, Diary, Fit, Goal, Learner, Optimizer, OptimizerKind, Parameters, Program, Report,
+    Rule, Schedule, fit, learn,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -206,7 +206,7 @@ fn shared_elements_collect_the_gradients_of_all_tasks() {
     for task in 0..2 {
         let (graph, w) = layer(task as u64);
         let mut bindings = Bindings::of(&graph, &mut Parameters::new());
-        bindings.bind(w, Binding::Elements(shared, maps[task].clone()));
+        bindings.bind(w, Binding::Elements(shared, maps[task].clone().into()));
         let mut program = Program::new(&graph, bindings, &parameters, 1, false);
         program.forward(&mut parameters, &inputs[task..=task], 0).unwrap();
         // y = x W with W gathered from the parameter.
@@ -291,6 +291,8 @@ fn architectures_have_the_sizes_they_are_known_for() {
         ("lenet-5", vec![1, 28, 28], 10, 431_080),
         // 0.27 M in He et al. 2016; here with projections and four numbers per channel of batch norm.
         ("resnet-20", vec![3, 32, 32], 10, 270_906 + 4 * 784),
+        // Kernels, head, and four numbers per channel of batch norm; 5.8 M in Rebuffi et al. 2017.
+        ("resnet-28", vec![3, 64, 64], 10, 5_849_952 + 2_570 + 4 * 4_064),
         ("resnet-18", vec![3, 224, 224], 1000, 11_689_512 + 9_600),
     ] {
         let task = Task { input, outputs, mean: vec![], std: vec![] };
@@ -304,6 +306,37 @@ fn architectures_have_the_sizes_they_are_known_for() {
     assert!(architecture::build("vgg-99", &task, 1.0, 0).is_err());
     assert!(architecture::build("lenet-5", &Task { input: vec![784], ..task.clone() }, 1.0, 0).is_err());
     assert!(architecture::build("vgg-16", &task, f64::NAN, 0).is_err());
+}
+
+/// Labels and the answers of a teacher can be learned at once: their losses add up.
+#[test]
+fn labels_and_a_teacher_add_up() {
+    let (graph, teacher) = (network("lenet-300-100", 3), network("lenet-300-100", 4));
+    let data = feed(&graph);
+    let first = |temperature: Option<f32>, labels: bool| {
+        let mut parameters = Parameters::new();
+        let bindings = Bindings::of(&graph, &mut parameters);
+        let goal = Goal::Teacher { graph: &teacher, temperature, labels, features: 0.0 };
+        let samples = (0..400).collect();
+        let learner = Learner { graph: &graph, bindings, feed: &data, samples, goal, weight: 1.0, mirrored: false };
+        let mut loss = 0.0;
+        let rule = Rule { rate: 0.01, optimizer: OptimizerKind::Sgd { momentum: 0.0, nesterov: false }, ..how(1).rule };
+        learn(&mut parameters, &[learner], 1, &rule, None, |_, losses, _| {
+            loss = losses[0];
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        (loss, parameters.snapshot().concat())
+    };
+    let (labels, imitation, both) = (first(None, true), first(Some(4.0), false), first(Some(4.0), true));
+    assert!(labels.0 > 0.1 && imitation.0 > 0.001 && (labels.0 + imitation.0 - both.0).abs() < 1e-6);
+    // So do the gradients, and with them a plain step.
+    let (_, before) = first(None, false);
+    let step = |to: &[f32], i: usize| to[i] - before[i];
+    for i in 0..before.len() {
+        let sum = step(&labels.1, i) + step(&imitation.1, i);
+        assert!((step(&both.1, i) - sum).abs() < 1e-5, "{i}");
+    }
 }
 
 /// A network with one output tells two classes apart by its sign.

@@ -72,7 +72,14 @@ fn every_exported_network_finds_itself() {
 
 #[test]
 fn our_own_networks_find_themselves() {
-    for (name, width) in [("resnet-20", 0.25), ("resnet-20-v2", 0.25), ("mobilenet-v2", 0.125), ("densenet-22", 0.34)] {
+    for (name, width) in [
+        ("resnet-20", 0.25),
+        ("resnet-20-v2", 0.25),
+        ("resnet-28", 0.0625),
+        ("vgg-11", 0.0625),
+        ("mobilenet-v2", 0.125),
+        ("densenet-22", 0.34),
+    ] {
         let shape = Shape { input: vec![3, 32, 32], outputs: 5, mean: vec![], std: vec![] };
         check(name, &architecture::build(name, &shape, width, 1).unwrap());
     }

@@ -44,8 +44,8 @@ pub const ALL: &[Architecture] = &[
     Architecture { name: "resnet-20", about: "3 groups of 3 blocks", build: |b, w| resnet::cifar(b, w, 3) },
     Architecture {
         name: "resnet-28",
-        about: "3 groups of 4 blocks, twice as wide",
-        build: |b, w| resnet::cifar(b, 2.0 * w, 4),
+        about: "3 groups of 4 wide blocks, each group at half the size",
+        build: resnet::resnet_28,
     },
     Architecture { name: "resnet-32", about: "3 groups of 5 blocks", build: |b, w| resnet::cifar(b, w, 5) },
     Architecture { name: "resnet-56", about: "3 groups of 9 blocks", build: |b, w| resnet::cifar(b, w, 9) },

@@ -34,9 +34,7 @@ fn end(b: &mut Build) -> Result<()> {
 /// Three groups of `blocks` blocks with 16, 32 and 64 channels.
 pub(super) fn cifar(b: &mut Build, width: f64, blocks: usize) -> Result<()> {
     b.need_images(8)?;
-    b.conv("conv1", scaled(16, width), 3, 1, 1, false)?;
-    b.batch_norm("bn1")?;
-    b.relu("relu1")?;
+    stem(b, scaled(16, width))?;
     for (group, channels) in (1..).zip([16, 32, 64]) {
         for i in 0..blocks {
             let stride = if group > 1 && i == 0 { 2 } else { 1 };
@@ -44,6 +42,25 @@ pub(super) fn cifar(b: &mut Build, width: f64, blocks: usize) -> Result<()> {
         }
     }
     end(b)
+}
+
+/// Three groups of four blocks with 64, 128 and 256 channels, each of which halves the image: the network of Rebuffi et al. 2017, which the paper zips.
+pub(super) fn resnet_28(b: &mut Build, width: f64) -> Result<()> {
+    b.need_images(16)?;
+    stem(b, scaled(32, width))?;
+    for (group, channels) in (1..).zip([64, 128, 256]) {
+        for i in 0..4 {
+            let stride = if i == 0 { 2 } else { 1 };
+            block(b, &format!("group{group}.{i}"), scaled(channels, width), stride)?;
+        }
+    }
+    end(b)
+}
+
+fn stem(b: &mut Build, channels: usize) -> Result<()> {
+    b.conv("conv1", channels, 3, 1, 1, false)?;
+    b.batch_norm("bn1")?;
+    b.relu("relu1")
 }
 
 /// The same with norm and activation in front of each convolution, and a stream that nothing but sums changes (He et al. 2016b).

@@ -6,7 +6,11 @@ use crate::linalg::{Moments, Problem, Samples, Targets, distances, spread};
 use crate::plan::{Column, Joint, Layer, Refit};
 use crate::random;
 use crate::statistics::Seen;
+use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Columns that are turned at a time.
+const TILE: usize = 64;
 
 /// A joint unit: for each task, which of its units that is.
 pub type Owners = Vec<Option<usize>>;
@@ -260,8 +264,7 @@ impl<'a> Table<'a> {
         ridge: f64,
         report: &mut Merged,
     ) -> Result<()> {
-        let weights = |column: &usize| units.iter().map(|owners| self.pool_weight(owners, *column)).collect::<Vec<_>>();
-        let prior: Vec<f64> = columns.iter().flat_map(weights).collect();
+        let prior = self.prior(columns, units);
         let solved = match (self.supports(columns, units), zeros) {
             (None, _) => problem.solve(&prior, ridge)?,
             (Some(keep), Zeros::Known) => problem.solve_on(&keep, &prior, ridge)?,
@@ -272,10 +275,46 @@ impl<'a> Table<'a> {
             }
         };
         report.note(solved.ridge, solved.raised);
-        for (&column, row) in columns.iter().zip(solved.x.chunks(units.len().max(1))) {
-            units.iter().zip(row).for_each(|(owners, &x)| self.set(owners, column, x));
-        }
+        self.take_over(&solved.x, columns, units);
         Ok(())
+    }
+
+    /// The weights that `units` have now, columns × units. Weights lie unit by unit: some columns at a time are turned, so that memory is read in order.
+    fn prior(&self, columns: &[usize], units: &[Owners]) -> Vec<f64> {
+        let mut prior = vec![0.0; columns.len() * units.len()];
+        let tiles = prior.par_chunks_mut(TILE * units.len().max(1)).zip(columns.par_chunks(TILE));
+        tiles.for_each(|(out, columns)| {
+            for (k, owners) in units.iter().enumerate() {
+                let column =
+                    |(i, column): (usize, &usize)| out[i * units.len() + k] = self.pool_weight(owners, *column);
+                columns.iter().enumerate().for_each(column);
+            }
+        });
+        prior
+    }
+
+    /// Gives the owners of `units` their new weights, which are columns × units.
+    fn take_over(&mut self, x: &[f64], columns: &[usize], units: &[Owners]) {
+        let count = self.count.max(1);
+        for (t, task) in self.tasks.iter_mut().enumerate() {
+            let mut solved: Vec<Option<usize>> = vec![None; task.units];
+            for (k, owners) in units.iter().enumerate() {
+                owners[t].iter().for_each(|&unit| {
+                    solved[unit] = Some(k);
+                    task.changed[unit] = true;
+                });
+            }
+            let has = &task.has;
+            for (i, columns) in columns.chunks(TILE).enumerate() {
+                let rows = task.weights.par_chunks_mut(count).zip(&solved).with_min_len(16);
+                rows.for_each(|(row, k)| {
+                    let Some(k) = k else { return };
+                    for (j, &column) in columns.iter().enumerate().filter(|(_, column)| has[**column]) {
+                        row[column] = x[(i * TILE + j) * units.len() + k] as f32;
+                    }
+                });
+            }
+        }
     }
 
     /// Columns × units: which weights a shared unit may have. `None` if an owner is dense.

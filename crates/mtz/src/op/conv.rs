@@ -109,11 +109,14 @@ impl Operator for Conv {
         self.compute(inputs, false, out);
     }
 
-    fn scratch(&self, inputs: &[&[usize]], output: &[usize]) -> u64 {
-        // At most: padded images with their border, lines of results, and the packed weights.
-        let bytes = |shape: &[usize]| shape.iter().fold(4u64, |n, &d| n.saturating_mul(d as u64));
-        let all = inputs.iter().take(2).map(|s| bytes(s).saturating_mul(2)).fold(bytes(output), u64::saturating_add);
-        all.saturating_add(1 << 20)
+    fn scratch(&self, inputs: &[&[usize]], _output: &[usize]) -> u64 {
+        /// The most channels of a block, and bytes for lines of results of all threads.
+        const BLOCK: usize = 32;
+        const LINES: u64 = 8 << 20;
+        // Filters packed in blocks of channels; images are read where they lie.
+        let Some([outputs, rest @ ..]) = inputs.get(1) else { return LINES };
+        let block = (outputs / self.groups.max(1)).next_multiple_of(BLOCK).saturating_mul(self.groups);
+        rest.iter().fold(4u64.saturating_mul(block as u64), |n, &d| n.saturating_mul(d as u64)).saturating_add(LINES)
     }
 
     fn backward(&self, pass: &Pass, gradients: &mut Gradients) {

@@ -82,8 +82,8 @@ pub(crate) fn retraining(start: &Joint, plan: &Plan, batch_size: usize) -> u64 {
         Program::bytes(&m.graph, batch_size) + runner.peak_bytes(batch_size) - runner.weight_bytes()
     };
     let (all, joint) = (start.parameters().0, paired_in_order(start, plan).parameters().0);
-    // A network's own copy of shared weights, and where they are in the parameters.
-    networks(start) + (8 * all + 16 * joint) as u64 + start.members.iter().map(of).sum::<u64>()
+    // A network's own copy of shared weights, their gradients, and where they are in the parameters.
+    networks(start) + (12 * all + 16 * joint) as u64 + start.members.iter().map(of).sum::<u64>()
 }
 
 /// Bytes of the original networks and of what becomes of them.
@@ -110,7 +110,11 @@ pub(crate) fn of_layer(joint: &Joint, layer: usize, from: &[Calibration]) -> u64
     // Weights of all units as they were and as they are, and in f64 what is asked and what is answered.
     bytes += 2 * 4 * n * units + 2 * 8 * n * units;
     // Both networks' matrices, their sum, its factor and the parallel sum; or the samples of both and their products.
-    bytes += if from.iter().all(|f| f.keep) { 8 * (2 * samples * n + 3 * samples * samples) } else { 7 * 8 * n * n };
+    let systems =
+        if from.iter().all(|f| f.keep) { 8 * (2 * samples * n + 3 * samples * samples) } else { 7 * 8 * n * n };
+    // Costs of all pairs, before and after the nearest of each are known; by then systems to solve are gone.
+    let most = joint.members.iter().map(|m| m.layers[layer].units).max().unwrap_or(0);
+    bytes += systems.max(32 * most * most.max(units - most));
     bytes as u64
 }
 

@@ -46,19 +46,23 @@ pub fn retrain(
         .iter()
         .zip(tasks)
         .zip(&bindings)
-        .map(|(((graph, original), task), bindings)| Learner {
-            graph,
-            bindings: bindings.clone(),
-            feed: task.train,
-            samples: task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect()),
-            goal: Goal::Teacher {
-                graph: original,
-                // Where there are no labels, the original networks say what is right.
-                temperature: (plan.aim == Aim::Distill || task.train.labels().is_none()).then_some(TEMPERATURE),
-                features: features(graph),
-            },
-            weight: (task.weight / mean) as f32,
-            mirrored: task.mirrored,
+        .map(|(((graph, original), task), bindings)| {
+            // Where there are no labels, the original networks say what is right.
+            let labels = plan.aim == Aim::Labels && task.train.labels().is_some();
+            Learner {
+                graph,
+                bindings: bindings.clone(),
+                feed: task.train,
+                samples: task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect()),
+                goal: Goal::Teacher {
+                    graph: original,
+                    temperature: (!labels).then_some(TEMPERATURE),
+                    labels,
+                    features: features(graph),
+                },
+                weight: (task.weight / mean) as f32,
+                mirrored: task.mirrored,
+            }
         })
         .collect();
     let rule = Rule {
@@ -93,7 +97,9 @@ fn hidden_answers(member: &Member) -> Vec<ValueId> {
 pub(super) struct Losses {
     /// Iterations that become one point.
     every: usize,
+    /// Of the iterations heard of since the last point: a run that goes on hears of the rest only.
     sums: Vec<f64>,
+    heard: usize,
     pub points: Vec<(usize, Vec<f64>)>,
 }
 
@@ -101,15 +107,16 @@ impl Losses {
     const POINTS: usize = 50;
 
     pub fn over(iterations: usize) -> Self {
-        Self { every: iterations.div_ceil(Self::POINTS).max(1), sums: Vec::new(), points: Vec::new() }
+        Self { every: iterations.div_ceil(Self::POINTS).max(1), sums: Vec::new(), heard: 0, points: Vec::new() }
     }
 
     pub fn add(&mut self, step: usize, losses: &[f64]) {
         self.sums.resize(losses.len(), 0.0);
         self.sums.iter_mut().zip(losses).for_each(|(sum, loss)| *sum += loss);
+        self.heard += 1;
         if step.is_multiple_of(self.every) {
-            let sums = std::mem::take(&mut self.sums);
-            self.points.push((step, sums.into_iter().map(|sum| sum / self.every as f64).collect()));
+            let (sums, heard) = (std::mem::take(&mut self.sums), std::mem::take(&mut self.heard));
+            self.points.push((step, sums.into_iter().map(|sum| sum / heard as f64).collect()));
         }
     }
 }

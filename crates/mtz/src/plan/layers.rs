@@ -249,18 +249,20 @@ impl Layer {
     pub fn write(&self, graph: &Graph, units: &[Refit]) -> Result<Graph> {
         let columns = self.columns();
         graph.with_constants(|id, tensor| {
+            let norm = self.norm.filter(|norm| norm.parameters().contains(&id));
+            if id != self.weight && Some(id) != self.bias && norm.is_none() {
+                return Ok(tensor.clone());
+            }
             let mut data = tensor.data().to_vec();
             if id == self.weight {
                 for Refit { unit, row, .. } in units {
                     (0..columns).for_each(|k| data[self.place(*unit, k)] = row[k]);
                 }
-            } else if Some(id) == self.bias {
-                let bias = |row: &[f32]| if self.norm.is_some() { 0.0 } else { row[columns] };
-                units.iter().for_each(|new| data[new.unit] = bias(&new.row));
-            } else if let Some(norm) = self.norm.filter(|norm| norm.parameters().contains(&id)) {
+            } else if let Some(norm) = norm {
                 units.iter().for_each(|new| data[new.unit] = norm.renewed(id, data[new.unit], new));
             } else {
-                return Ok(tensor.clone());
+                let bias = |row: &[f32]| if self.norm.is_some() { 0.0 } else { row[columns] };
+                units.iter().for_each(|new| data[new.unit] = bias(&new.row));
             }
             Tensor::new(tensor.shape().to_vec(), data)
         })

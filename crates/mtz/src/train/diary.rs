@@ -38,12 +38,17 @@ impl Diary {
         mark.text(&format!("{} {steps} {how:?}", env!("CARGO_PKG_VERSION")));
         for learner in learners {
             mark.network(learner.graph);
-            if let Goal::Teacher { graph, temperature, features } = learner.goal {
+            if let Goal::Teacher { graph, temperature, labels, features } = learner.goal {
                 mark.network(graph);
-                mark.text(&format!("{temperature:?} {features}"));
+                mark.text(&format!("{temperature:?} {labels} {features}"));
             }
             mark.text(&format!("{} {}", learner.weight, learner.mirrored));
             learner.samples.iter().for_each(|i| mark.number(*i as u64));
+            // Other data shows in a few samples.
+            let some: Vec<usize> =
+                learner.samples.iter().copied().step_by((learner.samples.len() / 16).max(1)).collect();
+            let batch = learner.feed.batch(&some);
+            batch.iter().flat_map(|b| b.data()).for_each(|x| mark.number(u64::from(x.to_bits())));
         }
         let head = format!("mtz training, state 1, {}\n", mark.finish());
         Pages { path: self.path.clone(), steps, every: self.every, head: head.into_bytes(), written: Instant::now() }

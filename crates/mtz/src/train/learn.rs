@@ -26,8 +26,10 @@ pub enum Goal<'a> {
     Teacher {
         /// The network to imitate; its outputs correspond to the learner's.
         graph: &'a Graph,
-        /// Softens the logits; without one, the first output learns from labels.
+        /// Softens the logits; without one they are not imitated.
         temperature: Option<f32>,
+        /// The first output learns from labels, too.
+        labels: bool,
         /// How much the features count.
         features: f32,
     },
@@ -157,7 +159,7 @@ impl<'a, 'l> Running<'a, 'l> {
                 (temperature.is_some() || graph.outputs().len() > 1).then(|| Runner::with_taps(graph, &outputs(graph)))
             }
         };
-        if matches!(learner.goal, Goal::Labels | Goal::Teacher { temperature: None, .. }) {
+        if matches!(learner.goal, Goal::Labels | Goal::Teacher { labels: true, .. }) {
             check_labels(learner)?;
         }
         let gradients = asked.iter().map(|id| vec![0.0; learner.graph[*id].shape.elements(batch)]).collect();
@@ -207,15 +209,26 @@ impl<'a, 'l> Running<'a, 'l> {
                 (Goal::Teacher { features, .. }, Some(target)) if k > 0 => {
                     (Loss::RelativeSquares.compute(output, width, target, gradient), features)
                 }
-                (Goal::Teacher { temperature: Some(temperature), .. }, Some(target)) => {
+                (Goal::Teacher { temperature: Some(temperature), labels, .. }, Some(target)) => {
                     let loss = match self.yes_or_no {
                         true => Loss::BinaryDistillation { temperature },
                         false => Loss::Distillation { temperature },
                     };
-                    (loss.compute(output, width, target, gradient), 1.0)
+                    let mut loss = loss.compute(output, width, target, gradient);
+                    if labels {
+                        let mut more = vec![0.0; gradient.len()];
+                        loss += of_labels(self.learner.feed.labels(), &samples, output, width, &mut more);
+                        gradient.iter_mut().zip(more).for_each(|(g, more)| *g += more);
+                    }
+                    (loss, 1.0)
                 }
-                _ if k == 0 => (of_labels(self.learner.feed.labels(), &samples, output, width, gradient), 1.0),
-                _ => continue,
+                (Goal::Labels | Goal::Teacher { labels: true, .. }, _) if k == 0 => {
+                    (of_labels(self.learner.feed.labels(), &samples, output, width, gradient), 1.0)
+                }
+                _ => {
+                    gradient.fill(0.0);
+                    continue;
+                }
             };
             let factor = factor * self.learner.weight;
             if factor != 1.0 {

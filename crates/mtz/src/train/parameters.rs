@@ -5,6 +5,7 @@ use crate::graph::{Graph, ValueId};
 use crate::op::Op;
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,7 +105,7 @@ pub enum Binding {
     /// It is the parameter.
     Whole(ParameterId),
     /// Its element k is element `indices[k]` of the parameter: several graphs can use parts of one tensor.
-    Elements(ParameterId, Vec<u32>),
+    Elements(ParameterId, Arc<[u32]>),
 }
 
 impl Binding {

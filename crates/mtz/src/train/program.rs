@@ -6,6 +6,10 @@ use crate::graph::{Graph, Node, ValueId};
 use crate::op::{Gradient, Gradients, Inputs, Op, Pass, Training};
 use crate::random;
 use crate::tensor::{Tensor, View, ViewMut};
+use rayon::prelude::*;
+
+/// Weights that one thread gathers at least.
+const GATHERED: usize = 1 << 14;
 
 /// A graph ready for training.
 #[derive(Debug)]
@@ -123,7 +127,8 @@ impl Program {
         for (id, binding) in self.bindings.iter() {
             if let Binding::Elements(parameter, indices) = binding {
                 let data = parameters.data(*parameter);
-                self.values[id.index()].iter_mut().zip(indices).for_each(|(x, &i)| *x = data[i as usize]);
+                let values = self.values[id.index()].par_iter_mut().with_min_len(GATHERED);
+                values.zip(indices.par_iter()).for_each(|(x, &i)| *x = data[i as usize]);
             }
         }
         for (i, node) in self.graph.nodes().iter().enumerate() {
