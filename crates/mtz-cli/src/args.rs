@@ -206,7 +206,7 @@ pub struct Zip {
     /// Iterations of retraining per hidden layer; 0 for none [default: 200, or fewer so that all layers together have 600]
     #[arg(long, value_name = "N", help_heading = "Retraining")]
     pub retrain: Option<usize>,
-    /// Retrain on the labels
+    /// Retrain on the labels; deep networks also towards the original networks' answers
     #[arg(long, conflicts_with = "distill", help_heading = "Retraining")]
     pub labels: bool,
     /// Retrain towards the original networks' answers, which needs no labels (the default)
@@ -329,7 +329,7 @@ pub struct Prune {
     /// Iterations of retraining with the zeros held
     #[arg(long, value_name = "N", default_value = "0")]
     pub retrain: usize,
-    /// Retrain on the labels instead of towards the original network's answers
+    /// Retrain on the labels; deep networks also towards the original network's answers
     #[arg(long)]
     pub labels: bool,
     /// The highest learning rate of retraining [default: 0.002]

@@ -318,7 +318,8 @@ fn labels_and_a_teacher_add_up() {
         let bindings = Bindings::of(&graph, &mut parameters);
         let goal = Goal::Teacher { graph: &teacher, temperature, labels, features: 0.0 };
         let samples = (0..400).collect();
-        let learner = Learner { graph: &graph, bindings, feed: &data, samples, goal, weight: 1.0, mirrored: false };
+        let (weight, pace, mirrored) = (1.0, 1.0, false);
+        let learner = Learner { graph: &graph, bindings, feed: &data, samples, goal, weight, pace, mirrored };
         let mut loss = 0.0;
         let rule = Rule { rate: 0.01, optimizer: OptimizerKind::Sgd { momentum: 0.0, nesterov: false }, ..how(1).rule };
         learn(&mut parameters, &[learner], 1, &rule, None, |_, losses, _| {

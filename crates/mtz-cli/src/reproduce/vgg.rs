@@ -269,6 +269,7 @@ fn from_scratch(workshop: &Workshop, notebook: &Notebook, benches: &[Bench]) -> 
                 goal: Goal::Labels,
                 // The mean of both losses: the trunk, which both train, moves as far in a step as with one task.
                 weight: 0.5,
+                pace: 1.0,
                 mirrored: bench.mirrored,
             })
             .collect();

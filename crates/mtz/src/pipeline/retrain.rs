@@ -11,8 +11,8 @@ use std::ops::ControlFlow;
 /// How much the original networks' answers are softened when they are imitated.
 const TEMPERATURE: f32 = 4.0;
 
-/// How much values inside of a deep network count beside its answers.
-const FEATURES: f32 = 100.0;
+/// How much values inside of a deep network count beside its answers at first ([`Goal::Teacher`]).
+const FEATURES: f32 = 200.0;
 
 /// Trains all tasks at once, shared weights tied. `listen` hears of every step and each task's loss; a `diary` lets a run that was killed go on.
 pub fn retrain(
@@ -42,25 +42,30 @@ pub fn retrain(
         })
         .collect();
     let features = |graph: &Graph| FEATURES / (graph.outputs().len() - 1).max(1) as f32;
+    let samples: Vec<Vec<usize>> =
+        tasks.iter().map(|t| t.samples.clone().unwrap_or_else(|| (0..t.train.len()).collect())).collect();
+    let paces = paces(&samples.iter().map(Vec::len).collect::<Vec<_>>());
     let learners: Vec<Learner> = watched
         .iter()
         .zip(tasks)
         .zip(&bindings)
-        .map(|(((graph, original), task), bindings)| {
-            // Where there are no labels, the original networks say what is right.
+        .zip(samples.into_iter().zip(paces))
+        .map(|((((graph, original), task), bindings), (samples, pace))| {
             let labels = plan.aim == Aim::Labels && task.train.labels().is_some();
             Learner {
                 graph,
                 bindings: bindings.clone(),
                 feed: task.train,
-                samples: task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect()),
+                samples,
                 goal: Goal::Teacher {
                     graph: original,
-                    temperature: (!labels).then_some(TEMPERATURE),
+                    // In deep networks beside labels, too: the teacher is asked for features there anyway.
+                    temperature: (!labels || graph.outputs().len() > 1).then_some(TEMPERATURE),
                     labels,
                     features: features(graph),
                 },
                 weight: (task.weight / mean) as f32,
+                pace,
                 mirrored: task.mirrored,
             }
         })
@@ -80,6 +85,16 @@ pub fn retrain(
         member.graph = bindings.apply(&member.graph, &parameters)?;
     }
     Ok(done)
+}
+
+/// How many samples each task takes per step, relative to their mean: tasks with many samples take more, within limits, so that all go through theirs at about
+/// the same pace. A task with few would know them by heart while another has seen a part.
+fn paces(samples: &[usize]) -> Vec<f32> {
+    const MOST: f32 = 2.0;
+    let mean = samples.iter().sum::<usize>() as f32 / samples.len().max(1) as f32;
+    let paces: Vec<f32> = samples.iter().map(|n| (*n as f32 / mean.max(1.0)).clamp(1.0 / MOST, MOST)).collect();
+    let sum = paces.iter().sum::<f32>().max(f32::MIN_POSITIVE);
+    paces.iter().map(|pace| pace * samples.len() as f32 / sum).collect()
 }
 
 /// Values inside of a deep network that retraining compares with the original's: sums at the ends of residual blocks, or the answers of all hidden layers where
@@ -118,5 +133,18 @@ impl Losses {
             let (sums, heard) = (std::mem::take(&mut self.sums), std::mem::take(&mut self.heard));
             self.points.push((step, sums.into_iter().map(|sum| sum / heard as f64).collect()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_go_through_their_samples_at_a_like_pace() {
+        assert_eq!(paces(&[500, 500]), [1.0, 1.0]);
+        let paces = paces(&[50_000, 10_000, 24_000, 16_000, 13_000]);
+        assert!((paces.iter().sum::<f32>() - 5.0).abs() < 1e-5);
+        assert!(paces[0] > 3.9 * paces[1] && paces[0] <= 4.1 * paces[1] && paces[2] > paces[3], "{paces:?}");
     }
 }

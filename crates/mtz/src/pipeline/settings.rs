@@ -47,9 +47,9 @@ pub(super) const SHALLOW: usize = 4;
 /// What retraining aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
-    /// The labels.
+    /// The labels; in deep networks also the original networks' answers.
     Labels,
-    /// The original networks' answers.
+    /// The original networks' answers alone.
     Distill,
 }
 

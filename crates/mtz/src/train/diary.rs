@@ -42,7 +42,7 @@ impl Diary {
                 mark.network(graph);
                 mark.text(&format!("{temperature:?} {labels} {features}"));
             }
-            mark.text(&format!("{} {}", learner.weight, learner.mirrored));
+            mark.text(&format!("{} {} {}", learner.weight, learner.pace, learner.mirrored));
             learner.samples.iter().for_each(|i| mark.number(*i as u64));
             // Other data shows in a few samples.
             let some: Vec<usize> =

@@ -109,6 +109,7 @@ pub fn fit(
         samples: train,
         goal: Goal::Labels,
         weight: 1.0,
+        pace: 1.0,
         mirrored: false,
     };
     let mut best: Option<Best> = None;

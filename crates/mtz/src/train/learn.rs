@@ -30,7 +30,7 @@ pub enum Goal<'a> {
         temperature: Option<f32>,
         /// The first output learns from labels, too.
         labels: bool,
-        /// How much the features count.
+        /// How much the features count at first. They lead the way and matter less and less: at the end only answers count.
         features: f32,
     },
 }
@@ -50,6 +50,8 @@ pub struct Learner<'a> {
     pub goal: Goal<'a>,
     /// How much it counts beside the others.
     pub weight: f32,
+    /// Its samples per step, as a multiple of the [`Rule`]'s.
+    pub pace: f32,
     /// Mirror every second image, whatever the [`Rule`] says.
     pub mirrored: bool,
 }
@@ -111,7 +113,7 @@ pub fn learn(
     for step in first..steps {
         parameters.clear_gradients();
         for (task, loss) in running.iter_mut().zip(&mut losses) {
-            *loss = task.step(parameters, how, step)?;
+            *loss = task.step(parameters, how, (step, steps))?;
             if !loss.is_finite() {
                 return Err(
                     Error::data(format!("the loss became {loss} at step {}", step + 1)).hint("use a smaller --lr")
@@ -144,7 +146,8 @@ pub fn learn(
 
 impl<'a, 'l> Running<'a, 'l> {
     fn new(learner: &'l Learner<'a>, parameters: &Parameters, how: &Rule, seed: u64) -> Result<Self> {
-        let batch = how.batch_size.min(learner.samples.len());
+        let batch = (how.batch_size as f32 * learner.pace).round().max(1.0) as usize;
+        let batch = batch.min(learner.samples.len());
         if batch == 0 {
             return Err(Error::data("there are no samples to learn from"));
         }
@@ -191,7 +194,8 @@ impl<'a, 'l> Running<'a, 'l> {
     }
 
     /// Forward, loss and backward of one batch; the loss.
-    fn step(&mut self, parameters: &mut Parameters, how: &Rule, step: usize) -> Result<f64> {
+    fn step(&mut self, parameters: &mut Parameters, how: &Rule, (step, steps): (usize, usize)) -> Result<f64> {
+        let left = 1.0 - step as f32 / steps.max(1) as f32;
         let (input, samples) = match self.next.take() {
             Some(next) => next,
             None => self.load(how, step)?,
@@ -207,7 +211,7 @@ impl<'a, 'l> Running<'a, 'l> {
             let target = truth.as_ref().and_then(|truth| truth.get(k)).map(|t| Target::Numbers(t.data()));
             let (loss, factor) = match (self.learner.goal, target) {
                 (Goal::Teacher { features, .. }, Some(target)) if k > 0 => {
-                    (Loss::RelativeSquares.compute(output, width, target, gradient), features)
+                    (Loss::RelativeSquares.compute(output, width, target, gradient), features * left)
                 }
                 (Goal::Teacher { temperature: Some(temperature), labels, .. }, Some(target)) => {
                     let loss = match self.yes_or_no {
