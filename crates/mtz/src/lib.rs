@@ -61,6 +61,8 @@ pub mod op;
 
 pub mod graph;
 
+pub mod fingerprint;
+
 pub mod onnx;
 
 pub mod simplify;

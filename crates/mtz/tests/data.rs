@@ -170,7 +170,7 @@ fn unusable_files_are_refused_with_a_reason() {
         ("float_labels.npz", "labels of shape"),
         ("no_x.npz", "no array \"x\""),
         ("several.npz", "several label arrays: age, gender"),
-        ("nowhere.npz", "No such file"),
+        ("nowhere.npz", "there is no such file"),
         ("", "no images"),
     ] {
         let error = open(&path(name), Part::Test).unwrap_err().to_string();

@@ -13,10 +13,11 @@ pub(crate) use memory::{Spare, networks, of_layer, retraining};
 pub use retrain::retrain;
 pub use settings::{Aim, Plan, Task};
 
-use crate::checkpoint::{Checkpoint, Fingerprint};
+use crate::checkpoint::Checkpoint;
 use crate::data::Labels;
 use crate::error::{Error, Result};
 use crate::evaluate::{self, evaluate_on};
+use crate::fingerprint::Fingerprint;
 use crate::graph::Graph;
 use crate::merge::{self, Align, Recipe, Share, merge_layer};
 use crate::plan::{Joint, Member};
@@ -284,11 +285,15 @@ fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan
 
 fn check_names(joint: &Joint, plan: &Plan) -> Result<()> {
     let names: Vec<&str> = joint.members[0].layers.iter().map(|l| l.name.as_str()).collect();
-    match plan.share_of.iter().find(|(name, _)| !names.contains(&name.as_str())) {
-        Some((name, _)) => Err(Error::usage(format!("--share names a layer {name:?} that is not there"))
-            .hint(format!("the layers are {}", names.join(", ")))),
-        None => Ok(()),
+    for (name, _) in &plan.share_of {
+        let problem = match names.iter().filter(|n| *n == name).count() {
+            1 => continue,
+            0 => format!("--share names a layer {name:?} that is not there"),
+            n => format!("{n} layers are called {name:?}"),
+        };
+        return Err(Error::usage(problem).hint(format!("the layers are {}", names.join(", "))));
     }
+    Ok(())
 }
 
 fn stop(flow: ControlFlow<()>) -> Result<()> {

@@ -4,8 +4,8 @@
 use super::learn::{Goal, Learner, Rule};
 use super::optimizer::Optimizer;
 use super::parameters::Parameters;
-use crate::checkpoint::Fingerprint;
 use crate::error::{Error, Result};
+use crate::fingerprint::Fingerprint;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
