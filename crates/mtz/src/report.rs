@@ -115,7 +115,12 @@ fn units(page: &mut String, names: &[&str], layers: &[Value]) {
     for layer in layers {
         let name = escape(text(&layer["name"]));
         let _ = writeln!(page, "<div title=\"{name}\">{name}</div><div class=\"bar\">");
-        for part in layer["owners"].as_array().into_iter().flatten() {
+        let mut parts: Vec<&Value> = layer["owners"].as_array().into_iter().flatten().collect();
+        if names.len() > 2 {
+            // Of many sets, what most tasks share comes first.
+            parts.sort_by_key(|part| std::cmp::Reverse(part["tasks"].as_array().map_or(0, Vec::len)));
+        }
+        for part in parts {
             let tasks: Vec<&str> = part["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             let (count, label) = (part["units"].as_u64().unwrap_or(0), escape(&tasks.join(" + ")));
             let class = match tasks.as_slice() {
