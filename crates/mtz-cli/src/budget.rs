@@ -36,9 +36,8 @@ pub fn find(
     let (plain, retrained) = budget.zips(plan.retrain);
     let most = (plain + retrained).saturating_sub(1);
     let found = search(start, tasks, plan, &budget, |(done, what)| {
-        bar.set_length(most as u64);
-        bar.set_position(done as u64);
-        bar.set_message(format!("search, zip {} of at most {most}: {what}", done + 1));
+        let what = format!("search, zip {} of at most {most}: {what}", done + 1);
+        show::advance(&bar, (done as f64, most as f64), &what);
         if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
