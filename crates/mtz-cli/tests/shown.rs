@@ -130,6 +130,19 @@ fn tables() {
 }
 
 #[test]
+fn json_of_the_other_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (small, sparse) = (path("small.onnx"), path("sparse.onnx"));
+    let train = ["train", "lenet-300-100", "--width", "0.05", "--epochs", "1", "--data", "data/mnist", "-o", &small];
+    snapshot("train.json", &shape_of(&[&train[..], &["--json"]].concat()));
+    let prune = ["prune", &small, "--data", "data/mnist", "--sparsity", "0.5", "--calibration", "500", "-o", &sparse];
+    snapshot("prune.json", &shape_of(&[&prune[..], &["--json"]].concat()));
+    let missing = ["eval", "missing.onnx", "--data", "data/mnist", "--json"];
+    exactly("error.json", &stdout(&missing));
+}
+
+#[test]
 fn errors() {
     let mut all = String::new();
     for args in [
