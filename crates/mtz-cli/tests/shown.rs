@@ -152,6 +152,7 @@ fn errors() {
         &["prune", "models/lenet-5-a.onnx", "--data", "data/mnist", "--sparsity", "2", "-o", "never.onnx"],
         &["train", "alexnet", "--data", "data/mnist", "-o", "never.onnx"],
         &["zip", "a=models/lenet-5-a.onnx", "--share", "0.5", "--target-size", "60%", "--data", "x", "-o", "y"],
+        &["zip", "a=x.onnx", "b=y.onnx", "--data", "z", "-o", "never.onnx", "--report", "./never.onnx"],
         &["man", "sing"],
     ] {
         let output = mtz(args);

@@ -80,7 +80,7 @@ struct Rates {
 
 /// Units that are paired to see how long that takes.
 const PAIRED: usize = 512;
-/// How the time to pair units grows with their number: measured from 512 to 4096.
+/// How the time to pair units is taken to grow with their number: more than the square, less than the cube that it may be at worst. A guess, not measured.
 const PAIRING: f64 = 2.6;
 
 /// Says what zipping will give and take.
