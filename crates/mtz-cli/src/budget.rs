@@ -35,11 +35,12 @@ pub fn find(
     let bar = show::stages(common.quiet);
     let (plain, retrained) = budget.zips(plan.retrain);
     let most = (plain + retrained).saturating_sub(1);
-    let found = search(start, tasks, plan, &budget, |(done, what)| {
+    let listen = |(done, what): (usize, &str)| {
         let what = format!("search, zip {} of at most {most}: {what}", done + 1);
         show::advance(&bar, (done as f64, most as f64), &what);
         if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
+    };
+    let found = search(start, tasks, plan, &budget, listen, |_, _| Ok(()));
     bar.finish_and_clear();
     found.map(Some)
 }

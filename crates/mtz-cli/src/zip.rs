@@ -115,7 +115,15 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
             budget.map_or((usize::from(plan.retrain == 0), usize::from(plan.retrain > 0)), |b| b.zips(plan.retrain));
         // The program and the samples are there already, and so are the networks, which are counted.
         let there = show::resident_memory().unwrap_or(0).saturating_sub(4 * start.parameters().0 as u64);
-        show_prediction(&predict(&start, &tasks, &plan)?, zips, budget.is_some(), there, common);
+        let mut prediction = predict(&start, &tasks, &plan)?;
+        if budget.is_some_and(|b| b.max_error_increase.is_some()) {
+            // A search shares in part, too, which takes more: columns of one task stand beside those of the other.
+            let least = Plan { share: Share::Count(0), share_of: Vec::new(), ..plan.clone() };
+            let least = predict(&start, &tasks, &least)?;
+            prediction.memory = prediction.memory.max(least.memory);
+            prediction.seconds = prediction.seconds.max(least.seconds);
+        }
+        show_prediction(&prediction, zips, budget.is_some(), there, common);
         return Ok(ExitCode::SUCCESS);
     }
     // The first Ctrl-C waits for the present stage; a second one ends the program at once. Nothing half-written is left either way.

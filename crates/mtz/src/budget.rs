@@ -16,7 +16,7 @@ use crate::data::without_a_tenth;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::merge::{Align, Recipe, Share};
-use crate::pipeline::{self, Doing, Plan, Spare, Task, aligned, chosen, errors, zip};
+use crate::pipeline::{self, Doing, Plan, Spare, Task, aligned, chosen, errors, paired_in_order, zip};
 use crate::plan::{Joint, Source};
 use crate::train::Diary;
 use std::ops::ControlFlow;
@@ -88,13 +88,14 @@ const CORRECTIONS: usize = 4;
 /// News of the search: how many zips are done, and what is being done.
 pub type News<'n> = (usize, &'n str);
 
-/// Finds out how much to share.
+/// Finds out how much to share. `made` sees every joint model on the way.
 pub fn search(
     start: &Joint,
     tasks: &[Task],
     plan: &Plan,
     budget: &Budget,
     mut listen: impl FnMut(News) -> ControlFlow<()>,
+    mut made: impl FnMut(&Point, &Joint) -> Result<()>,
 ) -> Result<Found> {
     if let Some(task) = tasks.iter().find(|t| t.train.labels().is_none() && budget.max_error_increase.is_some()) {
         return Err(Error::data(format!("the error of {} cannot be measured without labels", task.name))
@@ -131,7 +132,6 @@ pub fn search(
     }
     news("measuring the networks")?;
     let before = errors(&originals, &measuring, plan)?;
-    let mean = start.parameters().0 as f64 / tasks.len().max(1) as f64;
     let mut count = 0;
     // What is zipped without retraining can be retrained afterwards, where that comes at the end.
     let mut zipped_last: Option<(Vec<f64>, Joint)> = None;
@@ -170,16 +170,17 @@ pub fn search(
         news("measuring")?;
         let after = errors(&joint.graphs(), &measuring, &plan)?;
         let lost = after.iter().zip(&before).map(|(a, b)| a.zip(*b).map_or(f64::NAN, |(a, b)| a - b));
-        let (parameters, shared) = joint.parameters();
-        zipped_last = (retrain == 0).then(|| (shares.to_vec(), joint));
-        news("")?;
-        Ok(Point {
+        let point = Point {
             shares: shares.to_vec(),
-            parameters,
-            sharing: shared as f64 / mean,
+            parameters: joint.parameters().0,
+            sharing: sharing(&joint, start),
             increase: lost.collect(),
             iterations,
-        })
+        };
+        made(&point, &joint)?;
+        zipped_last = (retrain == 0).then(|| (shares.to_vec(), joint));
+        news("")?;
+        Ok(point)
     };
     let mut costs = Vec::new();
     let all = vec![1.0; names.len()];
@@ -187,14 +188,21 @@ pub fn search(
     let nothing = Point {
         shares: vec![0.0; names.len()],
         parameters: start.parameters().0,
-        sharing: start.parameters().1 as f64 / mean,
+        sharing: sharing(start, start),
         increase: vec![0.0; tasks.len()],
         iterations: 0,
     };
     let savings = Savings::new(start, plan, costs);
     let chosen = match budget.max_error_increase {
         Some(limit) => for_error(limit, &savings, nothing, plan.retrain, &mut points, &mut measure)?,
-        None => for_size(budget, &savings, start, plan.retrain, &mut points, &mut measure)?,
+        None => {
+            // How much is saved can be counted, if only two tasks share: their pairs do not overlap.
+            let counted = |part: f64| {
+                let joint = paired_in_order(start, &with_shares(plan, &names, &savings.shares(part)));
+                budget.sizes_missed(joint.parameters().0, sharing(&joint, start), start).is_empty()
+            };
+            for_size(budget, &savings, start, plan.retrain, &mut points, counted, &mut measure)?
+        }
     };
     let missed = budget.missed(&points[chosen], start);
     // What was measured is what is made: a point that met the budget without retraining is not retrained.
@@ -242,35 +250,44 @@ fn for_error(
     Ok(best)
 }
 
-/// As little as reaches the size.
+/// As little as reaches the size: what is `counted` to reach it, and a little more as long as a zip does not. Sizes need no retraining; the last point has it.
 fn for_size(
     budget: &Budget,
     savings: &Savings,
     start: &Joint,
     retrain: usize,
     points: &mut Vec<Point>,
+    counted: impl Fn(f64) -> bool,
     measure: &mut Measure,
 ) -> Result<usize> {
+    /// Halvings of the part to share, and what is added to it.
+    const HALVINGS: usize = 10;
+    const MORE: f64 = 0.01;
     if !budget.missed(&points[0], start).is_empty() {
         return Ok(0);
     }
-    // What all pairs save is known now; a part of it saves about that part.
-    let (before, all) = (start.parameters().0 as f64, &points[0]);
-    let most = before - all.parameters as f64;
-    let size = budget.parameters(start).map_or(0.0, |limit| (before - limit as f64) / most.max(1.0));
-    let sharing = budget.min_sharing.map_or(0.0, |s| s / all.sharing.max(f64::MIN_POSITIVE));
-    let mut part = size.max(sharing).clamp(0.0, 1.0);
+    let (mut low, mut part) = (0.0, 1.0);
+    for _ in 0..HALVINGS {
+        let middle = (low + part) / 2.0;
+        if counted(middle) {
+            part = middle;
+        } else {
+            low = middle;
+        }
+    }
     let mut best = 0;
-    for _ in 0..CORRECTIONS {
-        let point = measure(&savings.shares(part), retrain, None)?;
-        let met = budget.missed(&point, start).is_empty();
-        let reached = (before - point.parameters as f64) / most.max(1.0);
+    for correction in 0..CORRECTIONS {
+        let point = measure(&savings.shares(part), 0, None)?;
         points.push(point);
-        if met && points[points.len() - 1].parameters >= points[best].parameters {
+        if budget.missed(&points[points.len() - 1], start).is_empty() {
             best = points.len() - 1;
             break;
         }
-        part = (part + (size.max(sharing) - reached).max(0.005)).min(1.0);
+        part = (part + MORE * 2f64.powi(correction as i32)).min(1.0);
+    }
+    if retrain > 0 {
+        points.push(measure(&points[best].shares.clone(), retrain, None)?);
+        best = points.len() - 1;
     }
     Ok(best)
 }
@@ -282,7 +299,7 @@ impl Budget {
             (Some(_), 0) => (2 + STEPS, 0),
             (Some(_), _) => (1, 2 + RETRAINED_STEPS),
             (None, 0) => (2 + CORRECTIONS, 0),
-            (None, _) => (1, 1 + CORRECTIONS),
+            (None, _) => (1 + CORRECTIONS, 2),
         }
     }
 
@@ -303,17 +320,30 @@ impl Budget {
             let worst = point.increase.iter().copied().fold(f64::NAN, f64::max);
             missed.push(format!("{worst:.2} points are lost, {limit} are allowed"));
         }
-        if let Some(limit) = self.parameters(start).filter(|limit| point.parameters > *limit) {
-            missed.push(format!("{} parameters are left, {limit} are allowed", point.parameters));
-        }
-        if let Some(least) = self.min_sharing.filter(|least| point.sharing < *least) {
-            missed.push(format!("{:.3} networks are shared, {least} are asked for", point.sharing));
-        }
-        if self.max_error_increase.is_some() && point.sharing == 0.0 {
+        missed.extend(self.sizes_missed(point.parameters, point.sharing, start));
+        if self.max_error_increase.is_some() && point.sharing <= sharing(start, start) {
             missed.push("nothing can be shared".into());
         }
         missed
     }
+
+    /// What of the sizes asked for is missed.
+    fn sizes_missed(&self, parameters: usize, sharing: f64, start: &Joint) -> Vec<String> {
+        let mut missed = Vec::new();
+        if let Some(limit) = self.parameters(start).filter(|limit| parameters > *limit) {
+            missed.push(format!("{parameters} parameters are left, {limit} are allowed"));
+        }
+        if let Some(least) = self.min_sharing.filter(|least| sharing < *least) {
+            missed.push(format!("{sharing:.3} networks are shared, {least} are asked for"));
+        }
+        missed
+    }
+}
+
+/// Shared weights in units of the mean network (the paper's measure).
+pub fn sharing(joint: &Joint, start: &Joint) -> f64 {
+    let all: usize = start.members.iter().map(|m| m.graph.parameters()).sum();
+    (joint.parameters().1 * start.members.len()) as f64 / all.max(1) as f64
 }
 
 /// The plan with a share for every layer.

@@ -1,5 +1,6 @@
 //! Marks of networks, settings and samples: what was kept for one run is not taken for another's.
 
+use crate::data::Labels;
 use crate::graph::Graph;
 
 /// A fingerprint that grows.
@@ -22,6 +23,15 @@ impl Fingerprint {
     pub fn text(&mut self, text: &str) {
         text.bytes().for_each(|b| self.number(u64::from(b)));
         self.number(text.len() as u64);
+    }
+
+    /// Takes in the right answers, or that there are none.
+    pub fn labels(&mut self, labels: Option<&Labels>) {
+        match labels {
+            Some(Labels::Classes(all)) => all.iter().for_each(|class| self.number(u64::from(*class))),
+            Some(Labels::Attributes { values, .. }) => values.iter().for_each(|v| self.number(u64::from(*v))),
+            None => self.number(u64::MAX),
+        }
     }
 
     /// Takes in a network with its weights.

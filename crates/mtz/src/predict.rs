@@ -106,14 +106,15 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         let asked = plan.recipe == Recipe::Best && layer > 0;
         let alone = f64::from(u8::from(asked));
         let (mut forward, mut sums, mut seen, mut size, mut flowing) = (0.0, 0.0, 0, 0, 0);
-        for (((member, from), way), own) in start.members.iter().zip(&from).zip(&mut ways).zip(&samples) {
+        for ((member, from), way) in start.members.iter().zip(&from).zip(&mut ways) {
             let at = &member.layers[layer];
             let rows = positions(&member.graph, at, from.samples.len());
             let columns = (at.columns() + 1) as f64;
             let before = way.kept() as f64;
             let (work, batches) = way.go(member, layer, from, asked, rates.network / rates.bandwidth)?;
             // Batch by batch, what is kept now takes the place of what was kept before; that of the last batch is counted with its run.
-            let last = from.batch_size.min(own.len()) as f64 / own.len().max(1) as f64;
+            let images = from.samples.len();
+            let last = from.batch_size.min(images) as f64 / images.max(1) as f64;
             let kept = before.max(way.kept() as f64 * (1.0 - last) + before * last) as u64;
             forward += work;
             // Answers to targets, and products with the inputs: for every unit alone, and for the shared ones.
@@ -121,7 +122,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
             sums += rows as f64 * columns * (0.5 * columns + at.units as f64 * (alone + one_sided));
             seen += rows;
             size = size.max(at.columns() + 1);
-            let patches = bytes_per_image(&member.graph, at, own.len()) * from.batch_size.min(own.len()) as u64;
+            let patches = bytes_per_image(&member.graph, at, images) * from.batch_size.min(images) as u64;
             flowing += batches + patches + kept;
         }
         // Columns that only some tasks have stand beside each other.

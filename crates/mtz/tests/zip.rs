@@ -7,7 +7,7 @@ use mtz::architecture::{self, Task as Shape};
 use mtz::assemble;
 use mtz::data::{self, Feed, Normalisation, OpenOptions, Part};
 use mtz::graph::Graph;
-use mtz::merge::{Matching, Recipe, Share};
+use mtz::merge::{Align, Matching, Recipe, Share};
 use mtz::pipeline::{Plan, Task, Zipped, zip};
 use mtz::plan::{Joint, permute_hidden};
 use mtz::run::Runner;
@@ -107,6 +107,22 @@ fn nothing_shared_is_the_original_bit_for_bit() {
             assert!(weights(original) == weights(&member.graph), "{recipe:?}: weights changed");
             assert_eq!(outputs(original), outputs(&member.graph));
         }
+    }
+}
+
+/// Convolutions without bias whose inputs are all private have no weight to share; what reads them has.
+#[test]
+fn units_with_nothing_in_common_can_be_one() {
+    let networks = vec![single("a", network("resnet-20", 1)), single("b", network("resnet-20", 2))];
+    let private = vec![("conv1".to_owned(), Share::Count(0))];
+    let plan = Plan { share_of: private, align: Some(Align::Shared), ..plan(Share::All, Recipe::Best) };
+    let zipped = together(networks, &plan);
+    assert_eq!(zipped.layers[0].merged.shared, 0);
+    assert!(zipped.layers[1].merged.shared > 0);
+    let (first, back) = (&zipped.joint, onnx_and_back(&zipped.joint));
+    for (a, b) in first.members.iter().zip(&back.members) {
+        assert!(outputs(&a.graph).iter().all(|x| x.is_finite()));
+        assert_eq!(outputs(&a.graph), outputs(&b.graph));
     }
 }
 

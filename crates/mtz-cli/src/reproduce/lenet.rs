@@ -75,6 +75,11 @@ struct Pair {
 }
 
 impl Pair {
+    /// The error after the i-th number of iterations; NaN where an earlier run knows nothing of it.
+    fn after(&self, i: usize) -> f64 {
+        self.retrained.get(i).copied().unwrap_or(f64::NAN)
+    }
+
     fn to_json(&self) -> Value {
         json!({ "before": self.before, "nonzero": [self.nonzero.0, self.nonzero.1], "random": [self.random.0, self.random.1],
                 "paper": [self.paper.0, self.paper.1], "paper_retrained": self.paper_retrained, "best": self.best,
@@ -118,7 +123,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         workshop.tell(&describe(row, &pairs));
         json.insert(row.architecture.to_owned(), to_json(row, &pairs));
         let zero = increase(&pairs, |p| p.best).point(0.0);
-        let rest = row.budgets.iter().enumerate().map(|(i, &n)| increase(&pairs, |p| p.retrained[i]).point(n as f64));
+        let rest = row.budgets.iter().enumerate().map(|(i, &n)| increase(&pairs, |p| p.after(i)).point(n as f64));
         let points = std::iter::once(zero).chain(rest).collect();
         series.push(Series { name: row.architecture.to_owned(), points, dashed: false });
     }
@@ -186,7 +191,7 @@ fn increase(pairs: &[Pair], value: impl Fn(&Pair) -> f64) -> Figure {
 
 /// The smallest number of iterations after which, on average, nothing is lost.
 fn recovered(row: &Row, pairs: &[Pair]) -> Option<usize> {
-    let lossless = |i: usize| increase(pairs, |p| p.retrained[i]).mean <= 1e-9;
+    let lossless = |i: usize| increase(pairs, |p| p.after(i)).mean <= 1e-9;
     row.budgets.iter().enumerate().find(|(i, _)| lossless(*i)).map(|(_, &n)| n)
 }
 
@@ -214,7 +219,7 @@ fn describe(row: &Row, pairs: &[Pair]) -> String {
     line(&format!("paper's recipe, {} iterations", row.paper.2), &|p| p.paper_retrained, after.clone());
     for (i, &n) in row.budgets.iter().enumerate() {
         let paper = if n == row.paper.2 { after.clone() } else { String::new() };
-        line(&format!("best recipe, {n} iterations"), &|p| p.retrained[i], paper);
+        line(&format!("best recipe, {n} iterations"), &|p| p.after(i), paper);
     }
     line(&format!("best recipe, {} iterations, labels", row.paper.2), &|p| p.labelled, after);
     let end = match recovered(row, pairs) {
@@ -246,7 +251,7 @@ fn to_json(row: &Row, pairs: &[Pair]) -> Value {
         .budgets
         .iter()
         .enumerate()
-        .map(|(i, n)| json!({ "iterations": n, "result": both(&|p| p.retrained[i]) }))
+        .map(|(i, n)| json!({ "iterations": n, "result": both(&|p| p.after(i)) }))
         .collect();
     json!({
         "pairs": pairs.len(), "sparse": row.sparse,

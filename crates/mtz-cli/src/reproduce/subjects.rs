@@ -69,6 +69,9 @@ impl Workshop<'_> {
         let classes = subject.classes.map(str::parse::<Classes>).transpose().map_err(Error::usage)?;
         let options = OpenOptions { label: subject.label.map(str::to_owned), classes, ..OpenOptions::default() };
         let parts: Parts = parts.map_err(missing)?;
+        if folder.exists() && matches!(parts, Parts::Whole(_)) {
+            return Err(missing(Error::data(format!("{} has no test part", folder.display()))));
+        }
         parts.part(part).open(&options)
     }
 }

@@ -6,22 +6,23 @@ use super::subjects::Subject;
 use super::{Bench, Notebook, Outcome, Workshop, beside, series};
 use crate::show;
 use crate::train::build_for;
-use mtz::budget::{Budget, search};
+use mtz::budget::{Budget, search, sharing};
 use mtz::chart::Chart;
-use mtz::data::{Normalisation, Part};
-use mtz::error::Result;
+use mtz::data::{Normalisation, Part, without_a_tenth};
+use mtz::error::{Error, Result};
 use mtz::graph::Graph;
 use mtz::merge::{Recipe, Share};
 use mtz::pipeline::{Aim, LayerReport, Plan, Task, errors, on_the_way, paired_in_order};
 use mtz::plan::Joint;
 use mtz::train::{Diary, Fit, Goal, Learner, Rule, learn};
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::ops::ControlFlow;
 
 const ARCHITECTURE: &str = "vgg-16";
 const TASKS: [&str; 2] = ["cifar-10", "utkface-attributes"];
 /// Of training each network: as many as fit into four hours with all the rest.
-const EPOCHS: [usize; 2] = [3, 4];
+const EPOCHS: [usize; 2] = [4, 6];
 /// Of retraining, both tasks in each.
 const ITERATIONS: usize = 300;
 /// Images of each task for the statistics: a search zips often.
@@ -57,11 +58,14 @@ const PAPER_SHARING: f64 = 0.3961;
 pub fn run(workshop: &Workshop) -> Result<Outcome> {
     let (networks, benches) =
         workshop.networks_for((ARCHITECTURE, 1.0), &[(TASKS[0], EPOCHS[0]), (TASKS[1], EPOCHS[1])])?;
-    let tasks: Vec<Task> = TASKS.iter().zip(&benches).map(|(name, b)| b.task(name)).collect();
     let start = beside(&TASKS.iter().copied().zip(&networks).collect::<Vec<_>>())?;
+    // Nothing sees the tenth of the training images that decides how much is shared.
+    let tasks: Vec<Task> = TASKS.iter().zip(&benches).map(|(name, b)| b.task(name)).collect();
+    let learning = |task: &Task| without_a_tenth(&(0..task.train.len()).collect::<Vec<_>>()).0;
+    let learners: Vec<Task> = tasks.iter().map(|t| Task { samples: Some(learning(t)), ..t.clone() }).collect();
     // Retraining sees labels, as in the paper.
     let plan = Plan {
-        retrain: 0,
+        retrain: ITERATIONS / start.depth().saturating_sub(1).max(1),
         calibration: CALIBRATION,
         aim: Aim::Labels,
         seed: workshop.common.seed,
@@ -91,22 +95,18 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     };
     tell("separate", &before, None);
 
-    let all = Zip { workshop, notebook, name: "all", start: &start, tasks: &tasks, networks: &networks };
-    let all = all.run(&plan)?;
+    let limit = format!("vgg-{MAY_LOSE}");
+    let found = notebook.remember(&limit, || adaptive_shares(workshop, notebook, &limit, &start, &tasks, &plan))?;
+    let zips = Zips { workshop, notebook, limit: &limit, start: &start, tasks: &learners, plan: &plan };
+    // All is shared in the first two points of a search, without retraining and with it.
+    let all = zips.about(&found["points"][1])?;
+    let chosen = found["chosen"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let adaptive = match &found["points"][chosen] {
+        nothing if nothing["sharing"] == 0.0 => json!({ "zipped": before, "retrained": before, "sharing": 0.0 }),
+        point => zips.about(point)?,
+    };
     tell("all shared", &all["zipped"], all["sharing"].as_f64());
     let increase = tell(&format!("all shared, {ITERATIONS} iterations"), &all["retrained"], all["sharing"].as_f64());
-
-    let found = notebook.remember("vgg-search", || adaptive_shares(workshop, notebook, &start, &tasks, &plan))?;
-    let shares_of = found["shares"].as_object().into_iter().flatten();
-    let share_of = shares_of.filter_map(|(layer, share)| Some((layer.clone(), Share::Fraction(share.as_f64()?))));
-    let share_of: Vec<_> = share_of.collect();
-    // Where all may be shared, that has been done.
-    let adaptive = if share_of.iter().all(|(_, share)| *share == Share::Fraction(1.0)) {
-        all.clone()
-    } else {
-        let zip = Zip { workshop, notebook, name: "adaptive", start: &start, tasks: &tasks, networks: &networks };
-        zip.run(&Plan { share_of, ..plan.clone() })?
-    };
     tell("adaptive", &adaptive["zipped"], adaptive["sharing"].as_f64());
     let adaptive_increase =
         tell(&format!("adaptive, {ITERATIONS} iterations"), &adaptive["retrained"], adaptive["sharing"].as_f64());
@@ -166,84 +166,85 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     Ok(Outcome { suffix: "", json, charts: vec![(String::new(), chart)] })
 }
 
-/// One zip of the experiment.
-struct Zip<'a> {
-    workshop: &'a Workshop<'a>,
-    notebook: &'a Notebook<'a>,
-    name: &'static str,
-    start: &'a Joint,
-    tasks: &'a [Task<'a>],
-    networks: &'a [Graph],
+/// Where a joint model of the search is kept.
+fn name_of(limit: &str, parameters: impl Display, iterations: impl Display) -> String {
+    format!("{limit}-{parameters}-{iterations}")
 }
 
-impl Zip<'_> {
-    /// Zips, retrains, and measures after each; the joint models are kept, so that a stopped run goes on.
-    fn run(&self, plan: &Plan) -> Result<Value> {
-        let measure = |joint: &Joint| errors(&joint.graphs(), self.tasks, plan);
-        let name = format!("vgg-{}", self.name);
-        let plan = &Plan { checkpoint: Some(self.notebook.scratch(&name)), ..plan.clone() };
-        let zipped = self.notebook.kept(&name, || {
-            let zipped = self.workshop.zip(self.start.clone(), self.tasks, plan, self.name)?;
-            // What happened on the way is known only to the run that zips.
+/// What the search made, looked at again.
+struct Zips<'a> {
+    workshop: &'a Workshop<'a>,
+    notebook: &'a Notebook<'a>,
+    limit: &'a str,
+    start: &'a Joint,
+    tasks: &'a [Task<'a>],
+    plan: &'a Plan,
+}
+
+impl Zips<'_> {
+    /// Errors of a retrained point on test images, and what happened layer by layer before it was retrained: a search measures neither, so that it is zipped
+    /// once more.
+    fn about(&self, point: &Value) -> Result<Value> {
+        let name = name_of(self.limit, &point["parameters"], &point["iterations"]);
+        let measure = |joint: &Joint| errors(&joint.graphs(), self.tasks, self.plan);
+        let missing = || Error::data(format!("{name} is missing")).hint("remove the folder \"measured\" to search again");
+        let retrained = self.notebook.remember(&name, || {
+            let joint = self.notebook.kept(&name, || Err(missing()))?;
+            let sharing = sharing(&joint, self.start);
+            Ok(json!({ "retrained": measure(&joint)?, "parameters": joint.parameters().0, "sharing": sharing }))
+        })?;
+        let shares_of = point["shares"].as_object().into_iter().flatten();
+        let share_of = shares_of.filter_map(|(layer, share)| Some((layer.clone(), Share::Fraction(share.as_f64()?))));
+        let zipped = self.notebook.remember(&format!("{name}-layers"), || {
+            let checkpoint = Some(self.notebook.scratch(&format!("{name}-layers")));
+            let plan = Plan { retrain: 0, share_of: share_of.collect(), checkpoint, ..self.plan.clone() };
+            let zipped = self.workshop.zip(self.start.clone(), self.tasks, &plan, &name)?;
             let layer =
                 |l: &LayerReport| json!({ "layer": l.name, "shared": l.merged.shared, "error": l.error_zipped, "samples": l.samples });
-            let layers = json!(zipped.layers.iter().map(layer).collect::<Vec<_>>());
-            self.notebook.remember(&format!("{name}-layers"), || Ok(layers))?;
-            Ok(zipped.joint)
+            let layers: Vec<Value> = zipped.layers.iter().map(layer).collect();
+            Ok(json!({ "zipped": measure(&zipped.joint)?, "layers": layers }))
         })?;
-        let about = self.notebook.remember(&name, || {
-            let (parameters, shared) = zipped.parameters();
-            let mean = self.start.parameters().0 as f64 / self.tasks.len() as f64;
-            Ok(json!({ "zipped": measure(&zipped)?, "parameters": parameters, "sharing": shared as f64 / mean }))
-        })?;
-        let layers = self.notebook.remember(&format!("{name}-layers"), || Ok(Value::Null))?;
-        let retrained = self.notebook.kept(&format!("{name}-retrained-{ITERATIONS}"), || {
-            let mut joint = zipped.clone();
-            self.workshop.retrain(&mut joint, self.tasks, self.networks, plan, ITERATIONS, self.name)?;
-            Ok(joint)
-        })?;
-        let retrained =
-            self.notebook.remember(&format!("{name}-retrained-{ITERATIONS}"), || Ok(json!(measure(&retrained)?)))?;
-        let mut about = about;
-        about["retrained"] = retrained;
-        about["layers"] = layers;
+        let mut about = retrained;
+        about["zipped"] = zipped["zipped"].clone();
+        about["layers"] = zipped["layers"].clone();
         Ok(about)
     }
 }
 
-/// How much of each layer to share: as much as loses at most half a point on held-out training images.
+/// How much of each layer to share: as much as loses at most half a point on held-out training images. Every joint model of the search is kept.
 fn adaptive_shares(
     workshop: &Workshop,
     notebook: &Notebook,
+    limit: &str,
     start: &Joint,
     tasks: &[Task],
     plan: &Plan,
 ) -> Result<Value> {
     let bar = show::stages(workshop.common.quiet);
     let budget = Budget { max_error_increase: Some(MAY_LOSE), ..Budget::default() };
-    let hidden = start.depth().saturating_sub(1).max(1);
-    let checkpoint = Some(notebook.scratch("vgg-search"));
-    let plan = Plan { checkpoint, retrain: ITERATIONS / hidden, ..plan.clone() };
-    let found = search(start, tasks, &plan, &budget, |(done, what)| {
+    let plan = Plan { checkpoint: Some(notebook.scratch(limit)), ..plan.clone() };
+    let listen = |(done, what): (usize, &str)| {
         bar.set_message(format!("searching, zip {}: {what}", done + 1));
         ControlFlow::Continue(())
+    };
+    let found = search(start, tasks, &plan, &budget, listen, |point, joint| {
+        notebook.kept(&name_of(limit, point.parameters, point.iterations), || Ok(joint.clone())).map(|_| ())
     })?;
     bar.finish_and_clear();
     let names: Vec<String> = start.members.iter().take(1).flat_map(|m| &m.layers).map(|l| l.name.clone()).collect();
     let shares = |shares: &[f64]| -> Value {
         Value::Object(names.iter().zip(shares).map(|(name, share)| (name.clone(), json!(share))).collect())
     };
-    let point = |(i, p): (usize, &mtz::budget::Point)| {
+    let point = |p: &mtz::budget::Point| {
         json!({ "parameters": p.parameters, "sharing": p.sharing, "increase": p.increase, "iterations": p.iterations,
-                "shares": shares(&p.shares), "chosen": i == found.chosen })
+                "shares": shares(&p.shares) })
     };
-    let points: Vec<Value> = found.points.iter().enumerate().map(point).collect();
-    let chosen = shares(&found.points[found.chosen].shares);
-    Ok(json!({ "shares": chosen, "missed": found.missed, "held_out": found.held_out, "points": points }))
+    let points: Vec<Value> = found.points.iter().map(point).collect();
+    Ok(json!({ "chosen": found.chosen, "missed": found.missed, "held_out": found.held_out, "points": points }))
 }
 
-/// One network that both tasks are trained on, but for the last layer and the normalisations, with as many iterations and images as the first original: half
-/// of each batch belongs to each task.
+/// One network that both tasks are trained on, but for the last layer and the normalisations, with as many iterations as the first original. Each task sees as
+/// many images as its own network did.
 fn from_scratch(workshop: &Workshop, notebook: &Notebook, benches: &[Bench]) -> Result<Joint> {
     let seed = workshop.common.seed;
     let network = |task: &str| -> Result<Graph> {
@@ -256,12 +257,16 @@ fn from_scratch(workshop: &Workshop, notebook: &Notebook, benches: &[Bench]) -> 
         let start = beside(&[(TASKS[0], &first), (TASKS[1], &second)])?;
         let mut joint = paired_in_order(&start, &Plan::new(Recipe::Best));
         let (mut parameters, bindings) = joint.bind()?;
+        let steps = EPOCHS[0] * (benches[0].train.len() / usual.batch_size);
+        let seen = |(bench, epochs): (&Bench, usize)| (epochs * bench.train.len()) as f32;
+        let seen: Vec<f32> = benches.iter().zip(EPOCHS).map(seen).collect();
         let learners: Vec<Learner> = joint
             .members
             .iter()
             .zip(benches)
             .zip(&bindings)
-            .map(|((member, bench), bindings)| Learner {
+            .zip(&seen)
+            .map(|(((member, bench), bindings), own)| Learner {
                 graph: &member.graph,
                 bindings: bindings.clone(),
                 feed: &bench.train,
@@ -269,12 +274,11 @@ fn from_scratch(workshop: &Workshop, notebook: &Notebook, benches: &[Bench]) -> 
                 goal: Goal::Labels,
                 // The mean of both losses: the trunk, which both train, moves as far in a step as with one task.
                 weight: 0.5,
-                pace: 1.0,
+                pace: own / seen[0],
                 mirrored: bench.mirrored,
             })
             .collect();
-        let rule = Rule { seed, batch_size: usual.batch_size / TASKS.len(), ..usual };
-        let steps = EPOCHS[0] * (benches[0].train.len() / usual.batch_size);
+        let rule = Rule { seed, ..usual };
         let bar = show::training(workshop.common.quiet);
         bar.set_length(steps as u64);
         let diary = Diary::new(&notebook.scratch("vgg-together").with_extension("training"));

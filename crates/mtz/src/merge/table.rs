@@ -212,6 +212,10 @@ impl<'a> Table<'a> {
     /// d between the pool (rows) and the units of task t (columns), and whether the ridge had to be raised.
     pub fn distances(&self, pool: &[Owners], t: usize, ridge: f64) -> Result<(Vec<f64>, bool)> {
         let common = self.common(t);
+        if common.is_empty() {
+            // Units that see nothing in common share no weight: any two of them are one at no cost.
+            return Ok((vec![0.0; pool.len() * self.tasks[t].units], false));
+        }
         let place = self.places(&common);
         let (mut before, mut own) =
             (Problem::new(common.len(), 0, self.dual), Problem::new(common.len(), 0, self.dual));

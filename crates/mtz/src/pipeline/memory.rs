@@ -2,10 +2,11 @@
 
 use super::collect::{calibrations, patches};
 use super::settings::{Plan, Task};
+use super::retrain::hidden_answers;
 use super::{aligned, share_of};
 use crate::error::{Error, Result};
 use crate::merge::{Align, Share, Streams};
-use crate::plan::Joint;
+use crate::plan::{Joint, Member};
 use crate::run::Runner;
 use crate::statistics::{Calibration, batch_bytes, positions};
 use crate::train::Program;
@@ -77,9 +78,12 @@ fn to_be(start: &Joint, plan: &Plan) -> Vec<Joint> {
 
 /// Bytes that retraining takes with so many samples a step: networks, teachers, and parameters with their gradients and two moments.
 pub(crate) fn retraining(start: &Joint, plan: &Plan, batch_size: usize) -> u64 {
-    let of = |m: &crate::plan::Member| {
+    let of = |m: &Member| {
         let runner = Runner::new(&m.graph);
+        // Values inside that are imitated: the teacher's, and two gradients.
+        let inside: usize = hidden_answers(m).iter().map(|id| m.graph[*id].shape.elements(batch_size)).sum();
         Program::bytes(&m.graph, batch_size) + runner.peak_bytes(batch_size) - runner.weight_bytes()
+            + (3 * 4 * inside) as u64
     };
     let (all, joint) = (start.parameters().0, paired_in_order(start, plan).parameters().0);
     // A network's own copy of shared weights, their gradients, and where they are in the parameters.

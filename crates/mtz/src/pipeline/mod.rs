@@ -14,7 +14,6 @@ pub use retrain::retrain;
 pub use settings::{Aim, Plan, Task};
 
 use crate::checkpoint::Checkpoint;
-use crate::data::Labels;
 use crate::error::{Error, Result};
 use crate::evaluate::{self, evaluate_on};
 use crate::fingerprint::Fingerprint;
@@ -265,6 +264,7 @@ fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan
     for (task, samples) in tasks.iter().zip(samples) {
         print.text(&task.name);
         print.number(task.weight.to_bits());
+        print.number(u64::from(task.mirrored));
         let learn = task.samples.iter().flatten();
         let test = task.test.iter().flat_map(|(_, samples)| samples);
         [task.train.len()].iter().chain(samples).chain(learn).chain(test).for_each(|s| print.number(*s as u64));
@@ -273,11 +273,7 @@ fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan
         let feeds = [Some((task.train, some(samples))), task.test.as_ref().map(|(feed, all)| (*feed, some(all)))];
         for (feed, some) in feeds.into_iter().flatten() {
             feed.batch(&some)?.data().iter().for_each(|x| print.number(u64::from(x.to_bits())));
-            match feed.labels() {
-                Some(Labels::Classes(all)) => all.iter().for_each(|class| print.number(u64::from(*class))),
-                Some(Labels::Attributes { values, .. }) => values.iter().for_each(|v| print.number(u64::from(*v))),
-                None => print.number(u64::MAX),
-            }
+            print.labels(feed.labels());
         }
     }
     Ok(print.finish())

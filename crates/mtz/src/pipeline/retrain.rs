@@ -75,7 +75,7 @@ pub fn retrain(
         rate: plan.rate,
         schedule: Schedule::OneCycle,
         optimizer: OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true },
-        weight_decay: 0.0,
+        weight_decay: plan.weight_decay,
         augmentation: plan.augmentation,
         seed: random::bits(plan.seed, 4242),
     };
@@ -99,7 +99,7 @@ fn paces(samples: &[usize]) -> Vec<f32> {
 
 /// Values inside of a deep network that retraining compares with the original's: sums at the ends of residual blocks, or the answers of all hidden layers where
 /// there are no such sums.
-fn hidden_answers(member: &Member) -> Vec<ValueId> {
+pub(super) fn hidden_answers(member: &Member) -> Vec<ValueId> {
     let hidden = &member.layers[..member.layers.len().saturating_sub(1)];
     if member.layers.len() <= SHALLOW {
         return Vec::new();

@@ -83,6 +83,9 @@ pub struct Plan {
     pub aim: Aim,
     /// The highest learning rate of retraining.
     pub rate: f32,
+    /// How much of the rate pulls weights towards zero. Where they are normalised it keeps them movable: the larger they are, the less a step turns them.
+    /// A few hundred iterations do without.
+    pub weight_decay: f32,
     /// Samples of each task per iteration.
     pub batch_size: usize,
     /// Where random numbers begin.
@@ -111,6 +114,7 @@ impl Plan {
             retrain: 200,
             aim: Aim::Distill,
             rate: 2e-3,
+            weight_decay: 0.0,
             batch_size: 256,
             seed: 0,
             memory: crate::run::DEFAULT_MEMORY,

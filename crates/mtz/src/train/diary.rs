@@ -49,6 +49,7 @@ impl Diary {
                 learner.samples.iter().copied().step_by((learner.samples.len() / 16).max(1)).collect();
             let batch = learner.feed.batch(&some);
             batch.iter().flat_map(|b| b.data()).for_each(|x| mark.number(u64::from(x.to_bits())));
+            mark.labels(learner.feed.labels());
         }
         let head = format!("mtz training, state 1, {}\n", mark.finish());
         Pages { path: self.path.clone(), steps, every: self.every, head: head.into_bytes(), written: Instant::now() }

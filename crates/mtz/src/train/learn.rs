@@ -138,6 +138,10 @@ pub fn learn(
             return Ok(step + 1);
         }
     }
+    // A step too far shows in the loss of the next one; there is none after the last.
+    if parameters.iter_mut().any(|p| p.data.iter().any(|x| !x.is_finite())) {
+        return Err(Error::data(format!("weights are not finite after step {steps}")).hint("use a smaller --lr"));
+    }
     if let Some(pages) = pages {
         pages.close();
     }
