@@ -7,9 +7,9 @@
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::linalg::{Factor, best_pairs};
-use crate::merge::Recipe;
+use crate::merge::{Align, Recipe};
 use crate::pipeline::{
-    Plan, Spare, Task, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer, paired_in_order,
+    Plan, Spare, Task, aligned, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer, paired_in_order,
     retrain, retraining as retraining_bytes, rounds,
 };
 use crate::plan::{Joint, Member};
@@ -74,14 +74,14 @@ struct Rates {
     product: f64,
     /// Multiply-adds of f64 factorizations.
     factor: f64,
-    /// Seconds to pair [`PAIRED`] units.
-    pairing: f64,
+    /// Seconds to pair [`PAIRED`] units, all of them and half of them: units that may stay alone make for many ties.
+    pairing: [f64; 2],
 }
 
 /// Units that are paired to see how long that takes.
 const PAIRED: usize = 512;
-/// How the time to pair units is taken to grow with their number: more than the square, less than the cube that it may be at worst. A guess, not measured.
-const PAIRING: f64 = 2.6;
+/// How the time to pair units grows with their number, measured from 512 to 4096 (docs/performance.md).
+const PAIRING: f64 = 3.0;
 
 /// Says what zipping will give and take.
 pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction> {
@@ -130,6 +130,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
             joint.members.iter().flat_map(|m| m.columns(layer)).collect::<std::collections::BTreeSet<_>>().len();
         let units: usize = start.members.iter().map(|m| m.layers[layer].units).sum();
         let most = start.members.iter().map(|m| m.layers[layer].units).max().unwrap_or(0) as f64;
+        let fewest = start.members.iter().map(|m| m.layers[layer].units).min().unwrap_or(0);
         let joining = start.members.len().saturating_sub(1) as f64;
         let solves = if from.iter().all(|f| f.keep) {
             // Products of samples with each other and with weights, for d and for f; and d needs those of weights with each other.
@@ -144,7 +145,9 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         };
         let last = layer + 1 == depth;
         // The pairs, one task after the other.
-        let pairing = if last { 0.0 } else { joining * rates.pairing * (most / PAIRED as f64).powf(PAIRING) };
+        let some = aligned(start, plan) == Align::Shared && joint.shared_units(layer) < fewest;
+        let paired = rates.pairing[usize::from(some)] * (most / PAIRED as f64).powf(PAIRING);
+        let pairing = if last { 0.0 } else { joining * paired };
         let measuring: f64 =
             if last { measured_once } else { (0..tasks.len()).map(|t| whole[t] * few[t].min(tested(t)) as f64).sum() };
         let bytes = of_layer(&joint, layer, &from);
@@ -335,11 +338,14 @@ impl Rates {
             Ok(())
         })?;
         let costs: Vec<f64> = (0..PAIRED * PAIRED).map(|i| f64::from(random::uniform(1, i as u64))).collect();
-        let pairing = 1.0
-            / rate(1.0, || {
-                let _ = best_pairs(&costs, PAIRED, PAIRED);
+        let pairs = |count: usize| -> Result<f64> {
+            let pair = || {
+                let _ = best_pairs(&costs, PAIRED, count);
                 Ok(())
-            })?;
+            };
+            Ok(1.0 / rate(1.0, pair)?)
+        };
+        let pairing = [pairs(PAIRED)?, pairs(PAIRED / 2)?];
         Ok(Self { network, measuring, bandwidth, product, factor, pairing })
     }
 }

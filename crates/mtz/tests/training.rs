@@ -10,10 +10,11 @@ use mtz::op::{Dropout, Flatten, Gemm, Op, Sigmoid, Softmax};
 use mtz::pipeline::{self, Aim, Plan};
 use mtz::plan::Joint;
 use mtz::random;
+use mtz::run::Runner;
 use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{
     Augmentation, Binding, Bindings, Diary, Fit, Goal, Learner, Optimizer, OptimizerKind, Parameters, Program, Report,
-    Rule, Schedule, fit, learn,
+    Rule, Schedule, fit, learn, settle,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -338,6 +339,38 @@ fn labels_and_a_teacher_add_up() {
         let sum = step(&labels.1, i) + step(&imitation.1, i);
         assert!((step(&both.1, i) - sum).abs() < 1e-5, "{i}");
     }
+}
+
+/// Running statistics are those of all samples afterwards, not of the last batches; nothing else changes.
+#[test]
+fn statistics_settle_on_all_samples() {
+    let graph = network("resnet-20", 3);
+    let data = feed(&graph);
+    let norm = graph.nodes().iter().find(|n| n.op.name() == "BatchNormalization").unwrap();
+    let (x, mean) = (norm.inputs[0].unwrap(), norm.inputs[3].unwrap());
+    let images = data.batch(&(0..400).collect::<Vec<_>>()).unwrap();
+    let seen = Runner::with_taps(&graph, &[x]).run(&[images]).unwrap().remove(0);
+    let &[n, channels, height, width] = seen.shape() else { unreachable!() };
+    let expected = |c: usize| {
+        let planes = seen.data().chunks(height * width).skip(c).step_by(channels);
+        planes.flatten().sum::<f32>() / (n * height * width) as f32
+    };
+    let mut parameters = Parameters::new();
+    let bindings = Bindings::of(&graph, &mut parameters);
+    let (samples, goal, weight, pace, mirrored) = ((0..400).collect(), Goal::Labels, 1.0, 1.0, false);
+    let learner =
+        Learner { graph: &graph, bindings: bindings.clone(), feed: &data, samples, goal, weight, pace, mirrored };
+    let rule = Rule { batch_size: 50, augmentation: Augmentation::default(), ..how(1).rule };
+    settle(&mut parameters, &[learner], 400, &rule).unwrap();
+    let settled = bindings.apply(&graph, &parameters).unwrap();
+    for (c, mean) in settled[mean].constant.as_ref().unwrap().data().iter().enumerate() {
+        assert!((mean - expected(c)).abs() < 1e-4, "{mean} instead of {}", expected(c));
+    }
+    let weights = |graph: &Graph| {
+        let layers = mtz::plan::Layer::all(graph).unwrap();
+        layers.iter().map(|l| graph[l.weight].constant.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(weights(&settled), weights(&graph));
 }
 
 /// A network with one output tells two classes apart by its sign.

@@ -5,11 +5,14 @@ use crate::error::Result;
 use crate::graph::{Graph, ValueId};
 use crate::plan::{Joint, Layer, Member};
 use crate::random;
-use crate::train::{Diary, Goal, Learner, OptimizerKind, Rule, Schedule, learn};
+use crate::train::{Diary, Goal, Learner, OptimizerKind, Rule, Schedule, learn, settle};
 use std::ops::ControlFlow;
 
 /// How much the original networks' answers are softened when they are imitated.
 const TEMPERATURE: f32 = 4.0;
+
+/// Samples of each task that running statistics are taken from at the end.
+const SETTLED: usize = 4096;
 
 /// How much values inside of a deep network count beside its answers at first ([`Goal::Teacher`]).
 const FEATURES: f32 = 200.0;
@@ -80,6 +83,7 @@ pub fn retrain(
         seed: random::bits(plan.seed, 4242),
     };
     let done = learn(&mut parameters, &learners, iterations, &rule, diary, |step, losses, _| Ok(listen(step, losses)))?;
+    settle(&mut parameters, &learners, SETTLED.min(done * plan.batch_size), &rule)?;
     drop(learners);
     for (member, bindings) in joint.members.iter_mut().zip(&bindings) {
         member.graph = bindings.apply(&member.graph, &parameters)?;

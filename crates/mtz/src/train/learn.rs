@@ -56,6 +56,13 @@ pub struct Learner<'a> {
     pub mirrored: bool,
 }
 
+impl Learner<'_> {
+    /// What happens to its images.
+    fn augmentation(&self, how: &Rule) -> Augmentation {
+        Augmentation { flip: how.augmentation.flip || self.mirrored, ..how.augmentation }
+    }
+}
+
 /// How a step is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
@@ -148,6 +155,30 @@ pub fn learn(
     Ok(steps)
 }
 
+/// Takes the running statistics of batch normalisations anew, as means over `samples` samples of each task. In training they follow the weights and
+/// remember a few batches only (Wu and Johnson 2021, "precise" statistics); weights stay as they are. Images are changed as in training: statistics of other
+/// images than the weights were found with do harm.
+pub fn settle(parameters: &mut Parameters, learners: &[Learner], samples: usize, how: &Rule) -> Result<()> {
+    for (i, learner) in learners.iter().enumerate() {
+        let batch = how.batch_size.min(learner.samples.len()).min(samples).max(1);
+        let normalised = learner.graph.nodes().iter().any(|n| n.op.name() == "BatchNormalization");
+        if !normalised || batch < 2 {
+            continue;
+        }
+        let seed = random::bits(how.seed, 2000 + i as u64);
+        let order = random::permutation(seed, learner.samples.len());
+        let chosen: Vec<usize> = order.into_iter().take(samples).map(|k| learner.samples[k]).collect();
+        let mut program = Program::new(learner.graph, learner.bindings.clone(), parameters, batch, false);
+        for (k, batch) in chosen.chunks_exact(batch).enumerate() {
+            program.set_momentum(k as f32 / (k + 1) as f32);
+            let seed = random::bits(seed, k as u64);
+            let images = learner.augmentation(how).apply(learner.feed.batch(batch)?, seed);
+            program.forward(parameters, &[images], seed)?;
+        }
+    }
+    Ok(())
+}
+
 impl<'a, 'l> Running<'a, 'l> {
     fn new(learner: &'l Learner<'a>, parameters: &Parameters, how: &Rule, seed: u64) -> Result<Self> {
         let batch = (how.batch_size as f32 * learner.pace).round().max(1.0) as usize;
@@ -193,8 +224,7 @@ impl<'a, 'l> Running<'a, 'l> {
         let samples = self.order[k * self.batch..][..self.batch].to_vec();
         let seed = random::bits(self.seed ^ 0x5eed, step as u64);
         let x = self.learner.feed.batch(&samples)?;
-        let flip = how.augmentation.flip || self.learner.mirrored;
-        Ok((Augmentation { flip, ..how.augmentation }.apply(x, seed), samples))
+        Ok((self.learner.augmentation(how).apply(x, seed), samples))
     }
 
     /// Forward, loss and backward of one batch; the loss.

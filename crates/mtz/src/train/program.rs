@@ -27,6 +27,8 @@ pub struct Program {
     started: Vec<bool>,
     /// Buffers for gradients, shared by values whose gradients are not needed at the same time.
     buffers: Vec<Vec<f32>>,
+    /// The share of the old running statistics that a step keeps, if not what each normalisation says.
+    momentum: Option<f32>,
 }
 
 /// Where a gradient goes.
@@ -72,7 +74,7 @@ impl Program {
         let (places, sizes) = plan(&graph, &bindings, parameters, &counts, input_gradients);
         let started = vec![false; places.len()];
         let buffers = sizes.into_iter().map(|n| vec![0.0; n]).collect();
-        Self { graph, bindings, shapes, values, saved, places, started, buffers }
+        Self { graph, bindings, shapes, values, saved, places, started, buffers, momentum: None }
     }
 
     /// About how many bytes a program takes beside its weights: values, what is saved, and buffers for gradients.
@@ -114,6 +116,11 @@ impl Program {
         }
     }
 
+    /// From now on a step keeps this share of the old running statistics, whatever each normalisation says.
+    pub fn set_momentum(&mut self, momentum: f32) {
+        self.momentum = Some(momentum);
+    }
+
     /// Computes all values in training mode: batch statistics instead of running ones (which are updated), and dropout
     /// by random numbers from `seed`.
     pub fn forward(&mut self, parameters: &mut Parameters, inputs: &[Tensor], seed: u64) -> Result<()> {
@@ -140,7 +147,8 @@ impl Program {
             self.values[node.output.index()] = output;
             if let Op::BatchNormalization(norm) = &node.op {
                 let count = self.values[node.output.index()].len() / (self.saved[i].len() / 2).max(1);
-                update_statistics(norm.momentum, node, &self.saved[i], count, &self.bindings, parameters);
+                let momentum = self.momentum.unwrap_or(norm.momentum);
+                update_statistics(momentum, node, &self.saved[i], count, &self.bindings, parameters);
             }
         }
         Ok(())
