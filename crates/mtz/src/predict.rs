@@ -9,8 +9,8 @@ use crate::graph::{Graph, ValueId};
 use crate::linalg::{Factor, best_pairs};
 use crate::merge::{Align, Recipe};
 use crate::pipeline::{
-    Plan, Spare, Task, aligned, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer, paired_in_order,
-    retrain, retraining as retraining_bytes, rounds,
+    Plan, Spare, Task, aligned, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer,
+    paired_in_order, retrain, retraining as retraining_bytes, rounds,
 };
 use crate::plan::{Joint, Member};
 use crate::random;

@@ -187,7 +187,8 @@ impl Zips<'_> {
     fn about(&self, point: &Value) -> Result<Value> {
         let name = name_of(self.limit, &point["parameters"], &point["iterations"]);
         let measure = |joint: &Joint| errors(&joint.graphs(), self.tasks, self.plan);
-        let missing = || Error::data(format!("{name} is missing")).hint("remove the folder \"measured\" to search again");
+        let missing =
+            || Error::data(format!("{name} is missing")).hint("remove the folder \"measured\" to search again");
         let retrained = self.notebook.remember(&name, || {
             let joint = self.notebook.kept(&name, || Err(missing()))?;
             let sharing = sharing(&joint, self.start);

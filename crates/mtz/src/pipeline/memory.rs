@@ -1,8 +1,8 @@
 //! What zipping keeps in memory, counted before it begins: what is left of the memory allowed decides how many images go through a network at a time.
 
 use super::collect::{calibrations, patches};
-use super::settings::{Plan, Task};
 use super::retrain::hidden_answers;
+use super::settings::{Plan, Task};
 use super::{aligned, share_of};
 use crate::error::{Error, Result};
 use crate::merge::{Align, Share, Streams};
