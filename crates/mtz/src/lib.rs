@@ -61,8 +61,6 @@ pub mod op;
 
 pub mod graph;
 
-pub mod fingerprint;
-
 pub mod onnx;
 
 pub mod simplify;
@@ -72,6 +70,8 @@ pub mod run;
 pub mod walk;
 
 pub mod data;
+
+pub mod fingerprint;
 
 pub mod evaluate;
 
