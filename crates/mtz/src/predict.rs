@@ -80,7 +80,7 @@ struct Rates {
 
 /// Units that are paired to see how long that takes.
 const PAIRED: usize = 512;
-/// How the time to pair units grows with their number, measured from 512 to 4096 (docs/performance.md).
+/// How the time to pair units grows with their number, about what was measured from 512 to 2048 (docs/performance.md).
 const PAIRING: f64 = 3.0;
 
 /// Says what zipping will give and take.
