@@ -61,7 +61,7 @@ fn gram(samples: usize, inputs: usize, seconds: usize) -> Result<Vec<f64>> {
 fn cholesky(size: usize, seconds: usize) -> Result<Vec<f64>> {
     let mut a = vec![1.0; size * size];
     (0..size).for_each(|i| a[i * size + i] += size as f64);
-    repeat(seconds, || Factor::new(&a, size).map(|_| ()).ok_or_else(|| Error::model("not definite")))
+    repeat(seconds, || Factor::new(a.clone(), size).map(|_| ()).ok_or_else(|| Error::model("not definite")))
 }
 
 /// Repeats `f` for some seconds after warming up; milliseconds of each repetition.

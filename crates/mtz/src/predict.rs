@@ -4,9 +4,9 @@
 //! more tasks that share in part, it does matter; then the prediction is near.) Times are operations by the rates this machine shows on a small part of them;
 //! a step of retraining is tried.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{Graph, ValueId};
-use crate::linalg::{Factor, best_pairs};
+use crate::linalg::{Factor, Moments, Samples, best_pairs};
 use crate::merge::{Align, Recipe};
 use crate::pipeline::{
     Plan, Spare, Task, aligned, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer,
@@ -62,18 +62,21 @@ pub struct Prediction {
 }
 
 /// Operations per second.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Rates {
-    /// Multiply-adds of the networks, layer by layer.
-    network: f64,
-    /// The same where errors are measured: all tasks at once, and their networks simplified.
+    /// Every network, node by node.
+    nodes: Vec<Nodes>,
+    /// Multiply-adds where errors are measured: all tasks at once, and their networks simplified.
     measuring: f64,
-    /// Bytes of weights that are read once for each batch.
-    bandwidth: f64,
-    /// Multiply-adds of f32 matrix products.
-    product: f64,
-    /// Multiply-adds of f64 factorizations.
+    /// Multiply-adds of sums over samples, for layers with so many inputs and more.
+    products: [(usize, f64); 3],
+    /// Multiply-adds of answers to targets, and of their products with the inputs.
+    targets: f64,
+    /// Multiply-adds of f64 factorizations, and of all else in f64.
     factor: f64,
+    solve: f64,
+    /// Bytes of memory that are new: the system gives them page by page.
+    fresh: f64,
     /// Seconds to pair [`PAIRED`] units, all of them and half of them: units that may stay alone make for many ties.
     pairing: [f64; 2],
 }
@@ -82,6 +85,9 @@ struct Rates {
 const PAIRED: usize = 512;
 /// How the time to pair units grows with their number, about what was measured from 512 to 2048 (docs/performance.md).
 const PAIRING: f64 = 3.0;
+
+/// Bytes for the costs of a pair: d, its parts, and the nearest.
+const COSTS: f64 = 48.0;
 
 /// Says what zipping will give and take.
 pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction> {
@@ -92,6 +98,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
     let (parameters, shared) = joint.parameters();
     let each = plan.memory / 2 / tasks.len().max(1) as u64;
     let rates = Rates::measured(start, each)?;
+    let fresh = |bytes: f64| bytes / rates.fresh;
     let depth = start.depth();
     let again = rounds(start, plan) as f64;
     let few = few_to_measure(start, tasks);
@@ -105,25 +112,35 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         // Nothing is shared in front of the first layer: its weights are right as they are until they are shared.
         let asked = plan.recipe == Recipe::Best && layer > 0;
         let alone = f64::from(u8::from(asked));
-        let (mut forward, mut sums, mut seen, mut size, mut flowing) = (0.0, 0.0, 0, 0, 0);
-        for ((member, from), way) in start.members.iter().zip(&from).zip(&mut ways) {
+        let (mut seconds, mut seen, mut size, mut flowing, mut standing) = (0.0, 0, 0, 0, 0);
+        for (((member, from), way), nodes) in start.members.iter().zip(&from).zip(&mut ways).zip(&rates.nodes) {
             let at = &member.layers[layer];
             let rows = positions(&member.graph, at, from.samples.len());
             let columns = (at.columns() + 1) as f64;
             let before = way.kept() as f64;
-            let (work, batches) = way.go(member, layer, from, asked, rates.network / rates.bandwidth)?;
+            let (work, batches) = way.go(member, layer, from, asked, |batch| nodes.seconds(batch, &rates))?;
             // Batch by batch, what is kept now takes the place of what was kept before; that of the last batch is counted with its run.
             let images = from.samples.len();
             let last = from.batch_size.min(images) as f64 / images.max(1) as f64;
             let kept = before.max(way.kept() as f64 * (1.0 - last) + before * last) as u64;
-            forward += work;
-            // Answers to targets, and products with the inputs: for every unit alone, and for the shared ones.
-            let one_sided = if from.keeps_samples(&member.graph, at) { 2.0 * again * (1.0 + alone) } else { 0.0 };
-            sums += rows as f64 * columns * (0.5 * columns + at.units as f64 * (alone + one_sided));
+            let (samples, units) = (rows as f64 * columns, at.units as f64);
+            seconds += work + fresh(4.0 * rows as f64 * (columns + alone * units));
+            if from.keep {
+                seconds += fresh(4.0 * samples);
+            } else {
+                seconds += samples * (0.5 * columns + alone * units) / rates.product(at.columns())
+                    + fresh(8.0 * columns * (columns + units));
+            }
+            if from.keeps_samples(&member.graph, at) {
+                // Answers to targets, and products with the inputs: for every unit alone, and for the shared ones.
+                seconds += 2.0 * again * (1.0 + alone) * samples * units / rates.targets + fresh(4.0 * samples);
+            }
             seen += rows;
             size = size.max(at.columns() + 1);
             let patches = bytes_per_image(&member.graph, at, images) * from.batch_size.min(images) as u64;
             flowing += batches + patches + kept;
+            standing += way.kept();
+            seconds += fresh(way.kept() as f64);
         }
         // Columns that only some tasks have stand beside each other.
         let common =
@@ -132,42 +149,45 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         let most = start.members.iter().map(|m| m.layers[layer].units).max().unwrap_or(0) as f64;
         let fewest = start.members.iter().map(|m| m.layers[layer].units).min().unwrap_or(0);
         let joining = start.members.len().saturating_sub(1) as f64;
-        let solves = if from.iter().all(|f| f.keep) {
+        let cube = |n: usize| (n as f64).powi(3);
+        // What is asked and what is answered: for every unit alone, for pairs, and for d.
+        let tables = 8.0 * (common * units) as f64;
+        if from.iter().all(|f| f.keep) {
             // Products of samples with each other and with weights, for d and for f; and d needs those of weights with each other.
-            (common * seen * (3 * seen + 3 * units)) as f64
-                + (seen as f64).powi(3) / 3.0
-                + joining * most * most * common as f64
+            let products = (common * seen * (3 * seen + 3 * units)) as f64 + joining * most * most * common as f64;
+            seconds += products / rates.solve + cube(seen) / 3.0 / rates.factor;
+            seconds += fresh((2.0 + 2.0 * alone) * tables + (3.0 + alone) * 8.0 * (seen * common) as f64);
         } else {
-            let cube = |n: usize| (n as f64).powi(3);
-            (1.0 + again) * (alone * tasks.len() as f64 * cube(size) / 3.0 + cube(common) / 3.0)
-                + 2.0 * cube(size)
-                + (1.0 + again) * 2.0 * (common as f64).powi(2) * units as f64
-        };
+            let factors = alone * tasks.len() as f64 * cube(size) / 3.0 + cube(common) / 3.0 + cube(size) / 3.0;
+            // d: a system with as many right sides, and a product.
+            let solves = 2.0 * cube(size) + (1.0 + again) * (1.0 + alone) * (common * common * units) as f64;
+            seconds += factors / rates.factor + solves / rates.solve;
+            let square = 8.0 * (common * common) as f64;
+            seconds += fresh((8.0 + 2.0 + 2.0 * alone * tasks.len() as f64) * square);
+            seconds += fresh((1.0 + again) * (1.0 + alone) * 2.0 * tables);
+        }
         let last = layer + 1 == depth;
         // The pairs, one task after the other.
         let some = aligned(start, plan) == Align::Shared && joint.shared_units(layer) < fewest;
         let paired = rates.pairing[usize::from(some)] * (most / PAIRED as f64).powf(PAIRING);
-        let pairing = if last { 0.0 } else { joining * paired };
+        let pairing = if last { 0.0 } else { joining * (paired + fresh(COSTS * most * most)) };
         let measuring: f64 =
             if last { measured_once } else { (0..tasks.len()).map(|t| whole[t] * few[t].min(tested(t)) as f64).sum() };
-        let bytes = of_layer(&joint, layer, &from);
-        memory = memory.max(bytes + flowing);
+        let [collected, merging] = of_layer(&joint, layer, &from);
+        memory = memory.max(collected + flowing).max(collected + merging + standing);
         layers.push(LayerPrediction {
             name: start.members[0].layers[layer].name.clone(),
             shared: joint.shared_units(layer),
             samples: seen / tasks.len().max(1),
-            memory: bytes,
-            seconds: forward / rates.network
-                + measuring / rates.measuring
-                + sums / rates.product
-                + solves / rates.factor
-                + pairing,
+            memory: collected + merging,
+            seconds: seconds + measuring / rates.measuring + pairing,
         });
     }
     let iterations = plan.retrain * depth.saturating_sub(1);
     let mut retraining = 0.0;
     if iterations > 0 {
-        let expected = whole.iter().map(|w| 4.0 * w * plan.batch_size as f64).sum::<f64>() / rates.network;
+        let once: f64 = rates.nodes.iter().flat_map(|nodes| nodes.seconds(plan.batch_size, &rates)).sum();
+        let expected = 4.0 * once * plan.batch_size as f64;
         retraining = iterations as f64 * step(start, tasks, plan, expected)? + measured_once / rates.measuring;
     }
     let first = measured_once / rates.measuring;
@@ -206,56 +226,48 @@ struct Way {
 /// Where a network stands.
 #[derive(Clone, Copy, Default)]
 struct Stand {
-    /// Layers whose inputs are known.
-    layer: usize,
+    /// Nodes before it are done.
     node: usize,
     /// What is kept there.
     bytes: u64,
 }
 
 impl Way {
-    /// Multiply-adds to show a layer what it sees, and bytes for a batch of it; `asked`: and what the original answers. `reading`: the multiply-adds that take as
-    /// long as reading a byte of weights.
+    /// Seconds to show a layer what it sees, and bytes for a batch of it; `asked`: and what the original answers. `seconds`: what an image takes in each node, in
+    /// batches of so many.
     fn go(
         &mut self,
         member: &Member,
         layer: usize,
         from: &Calibration,
         asked: bool,
-        reading: f64,
+        seconds: impl Fn(usize) -> Vec<f64>,
     ) -> Result<(f64, u64)> {
         let (graph, images) = (&member.graph, from.samples.len());
-        let work = |layers: std::ops::Range<usize>| -> f64 {
-            let together = from.batch_size.min(images).max(1) as f64;
-            let one = |l: &crate::plan::Layer| {
-                let weights = (l.units * l.columns()) as f64;
-                (weights * l.places(graph) as f64).max(4.0 * weights * reading / together)
-            };
-            member.layers[layers].iter().map(one).sum()
-        };
         let (known, new) = (images.min(self.images), images.saturating_sub(self.images));
         let at = &member.layers[layer];
         let (inputs, target) = looked_at(at, asked);
         let batch = from.batch_size.min(images);
-        let step =
-            |stand: &mut Stand, wanted: &[ValueId], node: usize, until: usize, layer: usize| -> Result<(f64, u64)> {
-                // What stands too far back and takes too much is forgotten.
-                if stand.bytes > from.room {
-                    *stand = Stand::default();
-                }
-                let bytes = bytes_at(graph, node).saturating_mul(images as u64);
-                let kept = (bytes <= from.room).then_some(node);
-                let done = known as f64 * work(stand.layer.min(until)..until) + new as f64 * work(0..until);
-                let begin = if new > 0 { 0 } else { stand.node };
-                let taken = step_bytes(graph, wanted, begin, kept, batch)?;
-                if kept.is_some() {
-                    *stand = Stand { layer, node, bytes };
-                }
-                Ok((done, taken))
-            };
-        let (mut done, mut taken) = step(&mut self.merged, &inputs, at.node, layer, layer)?;
+        let seconds = seconds(batch);
+        let work = |from: usize, until: usize| -> f64 { seconds.iter().take(until).skip(from).sum() };
+        let step = |stand: &mut Stand, wanted: &[ValueId], node: usize| -> Result<(f64, u64)> {
+            // What stands too far back and takes too much is forgotten.
+            if stand.bytes > from.room {
+                *stand = Stand::default();
+            }
+            let bytes = bytes_at(graph, node).saturating_mul(images as u64);
+            let kept = (bytes <= from.room).then_some(node);
+            let done = known as f64 * work(stand.node, node) + new as f64 * work(0, node);
+            let begin = if new > 0 { 0 } else { stand.node };
+            let taken = step_bytes(graph, wanted, begin, kept, batch)?;
+            if kept.is_some() {
+                *stand = Stand { node, bytes };
+            }
+            Ok((done, taken))
+        };
+        let (mut done, mut taken) = step(&mut self.merged, &inputs, at.node)?;
         if asked {
-            let (more, others) = step(&mut self.original, &[target], behind(graph, at), layer + 1, layer + 1)?;
+            let (more, others) = step(&mut self.original, &[target], behind(graph, at))?;
             // What the merged network sees waits for the original's answer.
             let waiting: u64 = inputs.iter().map(|id| 4 * graph[*id].shape.elements(batch) as u64).sum();
             (done, taken) = (done + more, taken.max(others + waiting));
@@ -303,41 +315,54 @@ fn tried(start: &Joint, tasks: &[Task], plan: &Plan, batch_size: usize) -> Resul
 impl Rates {
     /// Tries a little of everything; errors are measured in at most so many bytes for each task.
     fn measured(joint: &Joint, each: u64) -> Result<Self> {
-        let member = &joint.members[0];
-        let mut runner = Runner::new(&member.graph);
-        let images = (8_000_000_000 / member.multiply_adds().max(1)).clamp(1, BATCH);
-        let inputs = made_up(&member.graph, images)?;
-        runner.run(&inputs)?;
-        let network = rate(images as f64 * member.multiply_adds() as f64, || runner.run(&inputs).map(|_| ()))?;
+        let images = |member: &Member| (TRIED / member.multiply_adds().max(1)).clamp(1, BATCH);
+        let nodes = Nodes::tried(joint, images)?;
         let simple: Vec<Graph> =
             joint.members.iter().map(|m| simplify::for_inference(&m.graph)).collect::<Result<_>>()?;
         let mut runs = Vec::new();
         for (graph, member) in simple.iter().zip(&joint.members) {
-            let images = measured_at_a_time(graph, each).min(images);
+            let images = measured_at_a_time(graph, each).min(images(member));
             runs.push((Runner::new(graph), made_up(graph, images)?, images as f64 * member.multiply_adds() as f64));
         }
         let all = runs.iter().map(|r| r.2).sum();
         let measuring = rate(all, || {
             runs.par_iter_mut().map(|(runner, inputs, _)| runner.run(inputs).map(|_| ())).collect::<Result<()>>()
         })?;
-        let (n, k) = (512usize, 4096usize);
-        let x = vec![0.5f32; n * k];
-        let product = rate(0.5 * (n * n * k) as f64, || crate::linalg::Moments::new(n, 0).add(&x, &[]))?;
-        let bandwidth = rate(4.0 * WEIGHTS as f64, {
-            let weights = vec![0.5f32; WEIGHTS];
-            move || {
-                let sum: f32 = weights.par_chunks(1 << 16).map(|w| w.iter().sum::<f32>()).sum();
-                if sum > 0.0 { Ok(()) } else { Err(Error::data("nothing was read")) }
-            }
+        let (samples, units) = (2048usize, 128usize);
+        let mut products = [64, 256, 1024].map(|n| (n, 0.0));
+        let (x, y) = (vec![0.5f32; 1024 * samples], vec![0.5f32; units * samples]);
+        for (n, product) in &mut products {
+            let mut moments = Moments::new(*n, 0);
+            *product = rate(0.5 * (*n * *n * samples) as f64, || moments.add(&x[..*n * samples], &[]))?;
+        }
+        let mut seen = Samples::new(1024, units);
+        seen.add(&x, &y, &[]);
+        let (chosen, weights): (Vec<usize>, _) = ((0..units).collect(), vec![vec![0.1; 1025]; units]);
+        let targets = rate(2.0 * (1024 * samples * units) as f64, || {
+            let _ = seen.cross(&chosen, &weights, &weights);
+            Ok(())
         })?;
         let size = 1024usize;
         let mut matrix = vec![0.1f64; size * size];
         (0..size).for_each(|i| matrix[i * size + i] = size as f64);
+        let mut factored = None;
         let factor = rate((size as f64).powi(3) / 3.0, || {
-            let _ = Factor::new(&matrix, size);
+            factored = Factor::new(matrix.clone(), size);
             Ok(())
         })?;
-        let costs: Vec<f64> = (0..PAIRED * PAIRED).map(|i| f64::from(random::uniform(1, i as u64))).collect();
+        let solve = rate((size as f64).powi(3), || {
+            factored.iter().for_each(|factor| factor.solve(&mut matrix, size));
+            Ok(())
+        })?;
+        let fresh = rate(4.0 * NEW as f64, || {
+            std::hint::black_box(vec![0.5f32; NEW]);
+            Ok(())
+        })?;
+        // Squared distances of random vectors: more alike, and so harder to tell apart, than random numbers.
+        let number = |side: u64, unit: usize, k: usize| random::normal(side, (unit * 16 + k) as u64);
+        let square =
+            |i: usize, j: usize| (0..16).map(|k| f64::from(number(1, i, k) - number(2, j, k)).powi(2)).sum::<f64>();
+        let costs: Vec<f64> = (0..PAIRED * PAIRED).map(|i| square(i / PAIRED, i % PAIRED)).collect();
         let pairs = |count: usize| -> Result<f64> {
             let pair = || {
                 let _ = best_pairs(&costs, PAIRED, count);
@@ -346,12 +371,78 @@ impl Rates {
             Ok(1.0 / rate(1.0, pair)?)
         };
         let pairing = [pairs(PAIRED)?, pairs(PAIRED / 2)?];
-        Ok(Self { network, measuring, bandwidth, product, factor, pairing })
+        Ok(Self { nodes, measuring, products, targets, factor, solve, fresh, pairing })
+    }
+
+    /// Of sums over samples with so many inputs.
+    fn product(&self, inputs: usize) -> f64 {
+        let smaller = self.products.iter().rev().find(|(n, _)| *n <= inputs);
+        smaller.unwrap_or(&self.products[0]).1
     }
 }
 
-/// Weights that are read to see how fast that goes: more than caches hold.
-const WEIGHTS: usize = 1 << 24;
+/// Multiply-adds of the network that is tried.
+const TRIED: usize = 20_000_000_000;
+
+/// Numbers that are written to see how fast there is room for them: more than is ever kept for later.
+const NEW: usize = 1 << 24;
+
+/// How long the nodes of a network take.
+#[derive(Clone, Debug)]
+struct Nodes {
+    /// Images that were tried.
+    images: usize,
+    /// Seconds with all of them; and for a layer that reads its weights once for all images, the multiply-adds for one.
+    nodes: Vec<(f64, Option<f64>)>,
+}
+
+impl Nodes {
+    /// Tries so many images of every task at once, as statistics are collected: threads that a node of one network leaves idle have another. Buffers are new
+    /// for every batch, as they are there.
+    fn tried(joint: &Joint, images: impl Fn(&Member) -> usize) -> Result<Vec<Self>> {
+        let inputs: Vec<Vec<Tensor>> =
+            joint.members.iter().map(|m| made_up(&m.graph, images(m))).collect::<Result<_>>()?;
+        let mut tries: Vec<Vec<Vec<f64>>> = Vec::new();
+        rate(1.0, || {
+            let begin = Instant::now();
+            let run = |(member, inputs): (&Member, &Vec<Tensor>)| {
+                let mut last = Instant::now();
+                let mut seconds = Vec::new();
+                Runner::new(&member.graph).run_and_tell(inputs, |_| {
+                    let now = Instant::now();
+                    seconds.push(now.duration_since(last).as_secs_f64());
+                    last = now;
+                })?;
+                Ok(seconds)
+            };
+            let mut seconds: Vec<Vec<f64>> = joint.members.par_iter().zip(&inputs).map(run).collect::<Result<_>>()?;
+            // Each node its part of the time that passed for all.
+            let part = begin.elapsed().as_secs_f64() / seconds.iter().flatten().sum::<f64>().max(1e-9);
+            seconds.iter_mut().flatten().for_each(|s| *s *= part);
+            tries.push(seconds);
+            Ok(())
+        })?;
+        let of = |(m, member): (usize, &Member)| {
+            let weights = |node: usize| {
+                let layer = member.layers.iter().find(|l| l.node == node && l.conv.is_none())?;
+                Some((layer.units * layer.columns() * layer.places(&member.graph)) as f64)
+            };
+            let node = |node: usize| (median(tries.iter().map(|t| t[m][node]).collect()), weights(node));
+            Self { images: images(member), nodes: (0..member.graph.nodes().len()).map(node).collect() }
+        };
+        Ok(joint.members.iter().enumerate().map(of).collect())
+    }
+
+    /// Seconds that an image takes in each node, in batches of so many.
+    fn seconds(&self, batch: usize, rates: &Rates) -> Vec<f64> {
+        let quickest = rates.products.iter().map(|p| p.1).fold(1.0, f64::max);
+        let one = |(seconds, work): &(f64, Option<f64>)| match work {
+            Some(work) => (seconds / self.images.max(batch) as f64).max(work / quickest),
+            None => seconds / self.images as f64,
+        };
+        self.nodes.iter().map(one).collect()
+    }
+}
 
 /// Inputs of a network for so many samples.
 fn made_up(graph: &Graph, samples: usize) -> Result<Vec<Tensor>> {
@@ -363,15 +454,19 @@ fn made_up(graph: &Graph, samples: usize) -> Result<Vec<Tensor>> {
     graph.inputs().iter().map(input).collect()
 }
 
-/// Operations per second, the best of some tries: at least two, and more of what is short.
+/// Operations per second, by the middle of some tries: at least three, and more of what is short.
 fn rate(operations: f64, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
-    const SECONDS: f64 = 0.05;
-    let (mut best, mut spent, mut tries) = (f64::INFINITY, 0.0, 0);
-    while tries < 2 || (spent < SECONDS && tries < 100) {
+    const SECONDS: f64 = 0.1;
+    let mut tries = Vec::new();
+    while tries.len() < 3 || (tries.iter().sum::<f64>() < SECONDS && tries.len() < 100) {
         let begin = Instant::now();
         work()?;
-        let seconds = begin.elapsed().as_secs_f64();
-        (best, spent, tries) = (seconds.min(best), spent + seconds, tries + 1);
+        tries.push(begin.elapsed().as_secs_f64());
     }
-    Ok(operations / best.max(1e-9))
+    Ok(operations / median(tries).max(1e-9))
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }

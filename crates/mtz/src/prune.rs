@@ -206,7 +206,7 @@ impl<'a> Surgeon<'a> {
         problem.add(moments, scale, &place, Targets::Outputs(&(0..units).collect::<Vec<_>>()))?;
         let mut hessian = vec![0.0; size * size];
         for (i, row) in hessian.chunks_mut(size).enumerate() {
-            row.iter_mut().enumerate().for_each(|(j, h)| *h = scale * moments.product(i, j));
+            row.iter_mut().zip(moments.row(i).iter()).for_each(|(h, product)| *h = scale * product);
         }
         let mean = (0..size).map(|i| hessian[i * size + i]).sum::<f64>() / size as f64;
         (0..size).for_each(|i| hessian[i * size + i] += RIDGE * mean.max(f64::MIN_POSITIVE));
@@ -275,8 +275,7 @@ impl<'a> Surgeon<'a> {
             .flat_map(|&i| support.iter().map(move |&j| (i, j)))
             .map(|(i, j)| self.hessian[i * size + j])
             .collect();
-        let factor =
-            Factor::new(&part, n).ok_or_else(|| Error::data("the statistics of a layer cannot be inverted"))?;
+        let factor = Factor::new(part, n).ok_or_else(|| Error::data("the statistics of a layer cannot be inverted"))?;
         let mut inverse = vec![0.0; n * n];
         (0..n).for_each(|i| inverse[i * n + i] = 1.0);
         factor.solve_lower(&mut inverse, n);
@@ -324,11 +323,11 @@ impl<'a> Surgeon<'a> {
     fn inverse_factor(&self) -> Result<Vec<f64>> {
         let size = self.columns + 1;
         let singular = || Error::data("the statistics of a layer cannot be inverted");
-        let factor = Factor::new(&self.hessian, size).ok_or_else(singular)?;
+        let factor = Factor::new(self.hessian.clone(), size).ok_or_else(singular)?;
         let mut inverse = vec![0.0; size * size];
         (0..size).for_each(|i| inverse[i * size + i] = 1.0);
         factor.solve(&mut inverse, size);
-        let factor = Factor::new(&inverse, size).ok_or_else(singular)?;
+        let factor = Factor::new(inverse, size).ok_or_else(singular)?;
         Ok(factor.upper())
     }
 
@@ -336,8 +335,7 @@ impl<'a> Surgeon<'a> {
     fn relative_error(&self, rows: &[f64]) -> f64 {
         let (size, outputs) = (self.columns + 1, self.moments.outputs());
         let cross = self.moments.cross();
-        let all = size * size;
-        let gram: Vec<f64> = (0..all).map(|i| self.moments.product(i / size, i % size)).collect();
+        let gram: Vec<f64> = (0..size).flat_map(|i| self.moments.row(i).into_owned()).collect();
         let seen = product(rows, &gram, self.units, size, size);
         let square: f64 = rows.iter().zip(&seen).map(|(w, s)| w * s).sum();
         let fits: f64 = rows.iter().enumerate().map(|(i, w)| w * cross[i % size * outputs + i / size]).sum();

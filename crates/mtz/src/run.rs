@@ -108,6 +108,11 @@ impl<'g> Runner<'g> {
 
     /// Computes the wanted values for one batch.
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.run_and_tell(inputs, |_| {})
+    }
+
+    /// The same; `done` hears of every node once it is computed, in their order.
+    pub(crate) fn run_and_tell(&mut self, inputs: &[Tensor], mut done: impl FnMut(usize)) -> Result<Vec<Tensor>> {
         let batch = self.check(inputs)?;
         self.check_memory(batch)?;
         let mut values: Vec<Option<Tensor>> = self.graph.values().iter().map(|v| v.constant.clone()).collect();
@@ -140,6 +145,7 @@ impl<'g> Runner<'g> {
                     self.free.push(data);
                 }
             }
+            done(i);
         }
         for id in &self.wanted {
             // What is handed out may be kept for long: not in a buffer that was made for something larger.

@@ -183,6 +183,7 @@ pub fn moments(
         moments.add(&x, &y)?;
         samples.iter_mut().for_each(|samples| samples.add(&x, &y, &floor));
     }
+    moments.mirror();
     Ok(Seen { moments, samples })
 }
 

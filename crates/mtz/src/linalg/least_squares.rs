@@ -5,7 +5,7 @@
 //! samples.
 
 use super::moments::Moments;
-use super::spd::{Factor, LARGEST_RIDGE, Solved, solve_towards};
+use super::spd::{Factor, LARGEST_RIDGE, Solved, System, solve_towards};
 use crate::error::{Error, Result};
 use faer::{MatMut, MatRef};
 use rayon::prelude::*;
@@ -22,8 +22,8 @@ pub struct Problem {
 
 #[derive(Clone, Debug)]
 enum Form {
-    /// A: size × size, B: size × units.
-    Normal { a: Vec<f64>, b: Vec<f64> },
+    /// A: size × size, B: size × units; and A factored, with the ridge that was asked for, since it was last solved.
+    Normal { a: Vec<f64>, b: Vec<f64>, system: Option<(f64, System)> },
     /// √s x: samples × size, √s y: samples × units.
     Dual { x: Vec<f64>, y: Vec<f64> },
 }
@@ -35,8 +35,17 @@ pub enum Targets<'a> {
     Outputs(&'a [usize]),
     /// What these weights answer: size × units.
     Weights(&'a [f64]),
-    /// Σ x yᵀ, for every number of x one row of units. Not in the dual form.
-    Sums(&'a [f64]),
+}
+
+/// Other targets of a task whose samples a problem has.
+#[derive(Clone, Debug)]
+pub struct Aim {
+    /// s, as they were added.
+    pub scale: f64,
+    /// Places of its inputs, as they were added.
+    pub place: Vec<Option<usize>>,
+    /// Σ x yᵀ: for every input a row of units.
+    pub sums: Vec<f64>,
 }
 
 impl Problem {
@@ -45,7 +54,7 @@ impl Problem {
         let form = if dual {
             Form::Dual { x: Vec::new(), y: Vec::new() }
         } else {
-            Form::Normal { a: vec![0.0; size * size], b: vec![0.0; size * units] }
+            Form::Normal { a: vec![0.0; size * size], b: vec![0.0; size * units], system: None }
         };
         Self { size, units, form }
     }
@@ -56,33 +65,31 @@ impl Problem {
         let (size, units) = (self.size, self.units);
         let placed: Vec<(usize, usize)> = place.iter().enumerate().filter_map(|(k, p)| p.map(|p| (k, p))).collect();
         match (&mut self.form, moments.rows()) {
-            (Form::Normal { a, b }, None) => {
-                let mut own = vec![0.0; size * size];
-                for &(i, row) in &placed {
-                    for &(j, column) in &placed {
-                        own[row * size + column] = scale * moments.product(i, j);
-                    }
-                }
+            (Form::Normal { a, b, system }, None) => {
+                *system = None;
+                let inputs = inputs_of(&placed, size);
+                let add_to = |a: &mut [f64]| {
+                    a.par_chunks_mut(size.max(1)).zip(&inputs).for_each(|(a, input)| {
+                        let Some(row) = input.map(|i| moments.row(i)) else { return };
+                        placed.iter().for_each(|&(j, column)| a[column] += scale * row[j]);
+                    });
+                };
                 match targets {
                     Targets::Outputs(outputs) => {
-                        let cross = moments.cross();
-                        for &(i, row) in &placed {
-                            for (b, &output) in b[row * units..].iter_mut().zip(outputs) {
-                                *b += scale * cross[i * moments.outputs() + output];
-                            }
-                        }
-                    }
-                    Targets::Sums(sums) => {
-                        for &(i, row) in &placed {
-                            let own = sums[i * units..].iter();
-                            b[row * units..][..units].iter_mut().zip(own).for_each(|(b, sum)| *b += scale * sum);
-                        }
+                        let cross = |i: usize| &moments.cross()[i * moments.outputs()..];
+                        add_to(a);
+                        b.par_chunks_mut(units.max(1)).zip(&inputs).for_each(|(b, input)| {
+                            let Some(cross) = input.map(cross) else { return };
+                            b.iter_mut().zip(outputs).for_each(|(b, &output)| *b += scale * cross[output]);
+                        });
                     }
                     Targets::Weights(w) => {
+                        let mut own = vec![0.0; size * size];
+                        add_to(&mut own);
                         product(&own, w, size, size, units).iter().zip(b).for_each(|(new, b)| *b += new);
+                        own.par_iter().zip(a).for_each(|(own, a)| *a += own);
                     }
                 }
-                own.iter().zip(a).for_each(|(own, a)| *a += own);
             }
             (Form::Dual { x, y }, Some((inputs, outputs))) => {
                 let (root, width) = (scale.sqrt(), moments.size() - 1);
@@ -102,7 +109,6 @@ impl Problem {
                             y.extend(chosen.iter().map(|&o| root * f64::from(answers[o])));
                         }
                     }
-                    Targets::Sums(_) => return Err(Error::usage("sums have no samples")),
                     Targets::Weights(w) => y.extend(product(&x[first..], w, samples, size, units)),
                 }
             }
@@ -111,22 +117,45 @@ impl Problem {
         Ok(())
     }
 
-    /// The weights (size × units) with the smallest error: ridge regression towards `prior`, μ = `ridge` · mean(diag A).
-    pub fn solve(&self, prior: &[f64], ridge: f64) -> Result<Solved> {
-        match &self.form {
-            Form::Normal { a, b } => solve_towards(a, b, prior, self.size, self.units, ridge),
-            Form::Dual { x, y } => {
-                // W = W₀ + Xᵀ (X Xᵀ + μ I)⁻¹ (Y − X W₀)
-                let samples = self.samples();
-                let mut rest = product(x, prior, samples, self.size, self.units);
-                rest.iter_mut().zip(y).for_each(|(fit, y)| *fit = y - *fit);
-                let (factor, used) = self.dual_factor(ridge)?;
-                factor.solve(&mut rest, self.units);
-                let mut w = multiply(matrix(x, samples, self.size).transpose(), matrix(&rest, samples, self.units));
-                w.iter_mut().zip(prior).for_each(|(w, prior)| *w += prior);
-                Ok(Solved { x: w, ridge: used, raised: used > ridge })
-            }
+    /// Puts other targets in the place of all there were; what A was factored into stays. Not for the dual form.
+    pub fn aim(&mut self, tasks: &[Aim]) -> Result<()> {
+        let (size, units) = (self.size, self.units);
+        let Form::Normal { b, .. } = &mut self.form else { return Err(Error::usage("sums have no samples")) };
+        b.fill(0.0);
+        for Aim { scale, place, sums } in tasks {
+            let placed = place.iter().enumerate().filter_map(|(k, p)| p.map(|p| (k, p))).collect::<Vec<_>>();
+            b.par_chunks_mut(units.max(1)).zip(&inputs_of(&placed, size)).for_each(|(b, input)| {
+                let Some(sums) = input.map(|i| &sums[i * units..]) else { return };
+                b.iter_mut().zip(sums).for_each(|(b, sum)| *b += scale * sum);
+            });
         }
+        Ok(())
+    }
+
+    /// The weights (size × units) with the smallest error: ridge regression towards `prior`, μ = `ridge` · mean(diag A).
+    pub fn solve(&mut self, prior: &[f64], ridge: f64) -> Result<Solved> {
+        let (size, units) = (self.size, self.units);
+        if let Form::Normal { a, b, system } = &mut self.form {
+            let (_, system) = match system.take().filter(|(asked, _)| *asked == ridge) {
+                Some(known) => system.insert(known),
+                None => system.insert((ridge, System::new(a, size, ridge)?)),
+            };
+            return system.solve(b, prior, units);
+        }
+        self.solve_dual(prior, ridge)
+    }
+
+    /// W = W₀ + Xᵀ (X Xᵀ + μ I)⁻¹ (Y − X W₀)
+    fn solve_dual(&self, prior: &[f64], ridge: f64) -> Result<Solved> {
+        let Form::Dual { x, y } = &self.form else { return Err(Error::usage("the problem keeps no samples")) };
+        let samples = self.samples();
+        let mut rest = product(x, prior, samples, self.size, self.units);
+        rest.iter_mut().zip(y).for_each(|(fit, y)| *fit = y - *fit);
+        let (factor, used) = self.dual_factor(ridge)?;
+        factor.solve(&mut rest, self.units);
+        let mut w = multiply(matrix(x, samples, self.size).transpose(), matrix(&rest, samples, self.units));
+        w.iter_mut().zip(prior).for_each(|(w, prior)| *w += prior);
+        Ok(Solved { x: w, ridge: used, raised: used > ridge })
     }
 
     /// The same where only some weights of each unit may differ from zero: `keep` is size × units. Units with the same support share
@@ -143,7 +172,9 @@ impl Problem {
                 support.iter().flat_map(|&k| chosen.iter().map(move |&c| from[k * columns + c])).collect()
             };
             let form = match &self.form {
-                Form::Normal { a, b } => Form::Normal { a: choose(a, size, support), b: choose(b, units, members) },
+                Form::Normal { a, b, .. } => {
+                    Form::Normal { a: choose(a, size, support), b: choose(b, units, members), system: None }
+                }
                 Form::Dual { x, y } => {
                     let columns = |from: &[f64], width: usize, chosen: &[usize]| {
                         from.chunks(width.max(1)).flat_map(|row| chosen.iter().map(|&c| row[c])).collect()
@@ -151,7 +182,7 @@ impl Problem {
                     Form::Dual { x: columns(x, size, support), y: columns(y, units, members) }
                 }
             };
-            let part = Self { size: support.len(), units: members.len(), form };
+            let mut part = Self { size: support.len(), units: members.len(), form };
             part.solve(&choose(prior, units, members), ridge)
         };
         let solutions: Result<Vec<Solved>> = groups.par_iter().map(solve).collect();
@@ -189,7 +220,7 @@ impl Problem {
             let mut system = system.clone();
             let mu = now * self.mean_diagonal();
             (0..samples).for_each(|i| system[i * samples + i] += mu);
-            if let Some(factor) = Factor::new(&system, samples) {
+            if let Some(factor) = Factor::new(system, samples) {
                 return Ok((factor, now));
             }
             now *= 10.0;
@@ -281,7 +312,8 @@ pub fn spread(moments: &Moments, units: &[Vec<f64>]) -> Vec<(f64, f64)> {
             answers.chunks(samples.max(1)).map(|y| of(sums(y))).collect()
         }
         None => {
-            let gram: Vec<f64> = (0..width * width).map(|i| moments.product(i / width, i % width)).collect();
+            let gram: Vec<f64> =
+                (0..width).into_par_iter().flat_map_iter(|i| moments.row(i)[..width].to_vec()).collect();
             let turned = product(&weights, &gram, units.len(), width, width);
             let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
             let sums: Vec<f64> = (0..width).map(|k| moments.product(k, width)).collect();
@@ -289,6 +321,13 @@ pub fn spread(moments: &Moments, units: &[Vec<f64>]) -> Vec<(f64, f64)> {
             both.map(|(w, turned)| of((dot(w, &sums), dot(w, turned)))).collect()
         }
     }
+}
+
+/// Which input belongs to each unknown, from the places of inputs.
+fn inputs_of(placed: &[(usize, usize)], size: usize) -> Vec<Option<usize>> {
+    let mut inputs = vec![None; size];
+    placed.iter().for_each(|&(input, place)| inputs[place] = Some(input));
+    inputs
 }
 
 fn rows(a: &[f64], width: usize) -> usize {
@@ -313,4 +352,44 @@ fn multiply(a: MatRef<f64>, b: MatRef<f64>) -> Vec<f64> {
         faer::linalg::matmul::matmul(into, faer::Accum::Replace, a, b, 1.0, faer::Par::rayon(0));
     }
     c
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random;
+
+    /// What a problem remembers of its matrix does not outlive other samples, another ridge or other targets.
+    #[test]
+    fn problems_solved_again_are_as_good_as_new() {
+        let (inputs, units, samples) = (6, 2, 40);
+        let numbers = |n: usize, seed: u64| (0..n as u64).map(|i| random::normal(seed, i)).collect::<Vec<f32>>();
+        let moments = |seed: u64| {
+            let mut moments = Moments::new(inputs, units);
+            moments.add(&numbers(samples * inputs, seed), &numbers(samples * units, seed + 1)).unwrap();
+            moments.mirror();
+            moments
+        };
+        let (first, second) = (moments(1), moments(3));
+        let (size, prior) = (first.size(), vec![0.25; first.size() * units]);
+        let place: Vec<Option<usize>> = (0..size).rev().map(Some).collect();
+        let new = |all: &[&Moments]| {
+            let mut problem = Problem::new(size, units, false);
+            all.iter().for_each(|m| problem.add(m, 0.5, &place, Targets::Outputs(&[1, 0])).unwrap());
+            problem
+        };
+        let solve = |problem: &mut Problem, ridge: f64| problem.solve(&prior, ridge).unwrap().x;
+        let mut problem = new(&[&first]);
+        let before = solve(&mut problem, 1e-3);
+        assert_ne!(before, solve(&mut problem, 1e-1));
+        assert_eq!(before, solve(&mut problem, 1e-3));
+        let sums = second.cross().to_vec();
+        problem.aim(&[Aim { scale: 0.5, place: place.clone(), sums }]).unwrap();
+        assert_ne!(before, solve(&mut problem, 1e-3));
+        let sums = first.cross().chunks(units).flat_map(|row| [row[1], row[0]]).collect();
+        problem.aim(&[Aim { scale: 0.5, place: place.clone(), sums }]).unwrap();
+        assert_eq!(before, solve(&mut problem, 1e-3));
+        problem.add(&second, 0.5, &place, Targets::Outputs(&[1, 0])).unwrap();
+        assert_eq!(solve(&mut new(&[&first, &second]), 1e-3), solve(&mut problem, 1e-3));
+    }
 }

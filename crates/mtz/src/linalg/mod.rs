@@ -9,8 +9,8 @@ mod pairs;
 mod spd;
 
 pub(crate) use least_squares::product;
-pub use least_squares::{Problem, Targets, distances, spread};
+pub use least_squares::{Aim, Problem, Targets, distances, spread};
 pub use moments::Moments;
 pub use one_sided::Samples;
 pub use pairs::{assignment, best_pairs, greedy};
-pub use spd::{Factor, Solved, solve_towards};
+pub use spd::{Factor, Solved, System, solve_towards};

@@ -5,6 +5,7 @@ use crate::kernel::disjoint::Disjoint;
 use crate::kernel::gemm::{Matrix, multiply};
 use crate::kernel::scratch;
 use rayon::prelude::*;
+use std::borrow::Cow;
 
 /// Samples whose products are summed in f32 before they are added in f64: few enough to keep six digits.
 const CHUNK: usize = 512;
@@ -18,8 +19,9 @@ const BLOCK: usize = 64;
 pub struct Moments {
     inputs: usize,
     outputs: usize,
-    /// (inputs + 1)², row by row; below the diagonal blocks nothing is kept.
+    /// (inputs + 1)², row by row; below the diagonal blocks nothing is kept unless it is mirrored.
     gram: Vec<f64>,
+    mirrored: bool,
     /// (inputs + 1) × outputs.
     cross: Vec<f64>,
     /// samples × inputs and samples × outputs; the sums are empty then.
@@ -37,6 +39,7 @@ impl Moments {
             inputs,
             outputs,
             gram: vec![0.0; size * size],
+            mirrored: false,
             cross: vec![0.0; size * outputs],
             rows: None,
             squares: 0.0,
@@ -47,7 +50,8 @@ impl Moments {
     /// No samples yet, and all that come are kept.
     pub fn of_rows(inputs: usize, outputs: usize) -> Self {
         let rows = Some((Vec::new(), Vec::new()));
-        Self { inputs, outputs, gram: Vec::new(), cross: Vec::new(), rows, squares: 0.0, samples: 0 }
+        let (gram, cross) = (Vec::new(), Vec::new());
+        Self { inputs, outputs, gram, mirrored: false, cross, rows, squares: 0.0, samples: 0 }
     }
 
     /// Numbers of x, the constant included.
@@ -68,6 +72,37 @@ impl Moments {
     /// Σ xᵢ xⱼ.
     pub fn product(&self, i: usize, j: usize) -> f64 {
         self.gram[i.min(j) * self.size() + i.max(j)]
+    }
+
+    /// Σ xᵢ x for all numbers of x: at once after [`Self::mirror`], gathered before it.
+    pub fn row(&self, i: usize) -> Cow<'_, [f64]> {
+        if self.mirrored {
+            Cow::Borrowed(&self.gram[i * self.size()..][..self.size()])
+        } else {
+            Cow::Owned((0..self.size()).map(|j| self.product(i, j)).collect())
+        }
+    }
+
+    /// Fills in what lies below the diagonal, once all samples are there: systems are put together row by row.
+    pub fn mirror(&mut self) {
+        /// Rows that are written together: their columns above lie in one line of the cache.
+        const TOGETHER: usize = 8;
+        let size = self.size();
+        for first in (0..self.gram.len().checked_div(size).unwrap_or(0)).step_by(BLOCK) {
+            let (above, rows) = self.gram.split_at_mut(first * size);
+            let rows = &mut rows[..BLOCK.min(size - first) * size];
+            rows.par_chunks_mut(TOGETHER * size).enumerate().for_each(|(k, rows)| {
+                let column = first + k * TOGETHER;
+                for (i, above) in above.chunks(size).enumerate() {
+                    rows.chunks_mut(size).zip(&above[column..]).for_each(|(row, x)| row[i] = *x);
+                }
+            });
+        }
+        // The constant stands in a block of its own, which may share one with the last numbers of x.
+        for i in 0..size.saturating_sub(1).min(self.gram.len()) {
+            self.gram[(size - 1) * size + i] = self.gram[i * size + size - 1];
+        }
+        self.mirrored = true;
     }
 
     /// The samples, x and y, where they are kept.
@@ -100,6 +135,7 @@ impl Moments {
             self.samples += samples as u64;
             return Ok(());
         }
+        self.mirrored = false;
         let (size, inputs, outputs) = (self.size(), self.inputs, self.outputs);
         let (gram, cross) = (Disjoint::new(&mut self.gram), Disjoint::new(&mut self.cross));
         let blocks = inputs.div_ceil(BLOCK);
@@ -153,6 +189,7 @@ impl Moments {
             own.0.extend_from_slice(x);
             own.1.extend_from_slice(y);
         }
+        self.mirrored &= other.mirrored;
         self.gram.iter_mut().zip(&other.gram).for_each(|(a, b)| *a += b);
         self.cross.iter_mut().zip(&other.cross).for_each(|(a, b)| *a += b);
         self.squares += other.squares;
@@ -190,9 +227,23 @@ mod tests {
                 let expected: f64 = (0..samples).map(|s| at(s, i) * at(s, j)).sum();
                 assert!((whole.product(i, j) - expected).abs() < 1e-3);
             }
+            assert!(whole.row(i).iter().enumerate().all(|(j, x)| *x == whole.product(i, j)));
             for o in 0..outputs {
                 let expected: f64 = (0..samples).map(|s| at(s, i) * f64::from(y[s * outputs + o])).sum();
                 assert!((whole.cross()[i * outputs + o] - expected).abs() < 1e-3);
+            }
+        }
+    }
+    /// Blocks that are full and not, and the constant in a block of its own and with others.
+    #[test]
+    fn mirrored_rows_are_the_gathered_ones() {
+        for inputs in [1, 7, 63, 64, 65, 200] {
+            let mut moments = Moments::new(inputs, 0);
+            moments.add(&numbers(30 * inputs, 4), &[]).unwrap();
+            let gathered: Vec<Vec<f64>> = (0..=inputs).map(|i| moments.row(i).into_owned()).collect();
+            moments.mirror();
+            for (i, row) in gathered.iter().enumerate() {
+                assert_eq!(moments.row(i).as_ref(), row, "row {i} of {inputs} inputs");
             }
         }
     }

@@ -20,7 +20,7 @@ pub struct Samples {
     floor: Vec<f32>,
 }
 
-/// Samples that are worked on at a time, on one thread.
+/// Samples whose products are summed in f32 before they are added in f64.
 const PART: usize = 4096;
 
 impl Samples {
@@ -47,37 +47,37 @@ impl Samples {
         let (weights, biases) = turned(weights);
         let (original, original_biases) = turned(original);
         let samples = self.x.len().checked_div(width).unwrap_or(0);
-        let parts: Vec<Vec<f64>> = (0..samples.div_ceil(PART))
-            .into_par_iter()
-            .map(|part| {
-                let (first, here) = (part * PART, PART.min(samples - part * PART));
-                let x = Matrix::new(&self.x[first * width..], here, width);
-                let answers = |weights: &[f32], biases: &[f32]| {
-                    let mut y = vec![0.0; here * count];
-                    multiply(&mut y, x, Matrix::new(weights, width, count), 1.0, false);
-                    y.chunks_mut(count.max(1)).for_each(|row| row.iter_mut().zip(biases).for_each(|(y, b)| *y += b));
-                    y
-                };
-                let mut targets = answers(&weights, &biases);
-                let computed = if self.y.is_empty() { answers(&original, &original_biases) } else { Vec::new() };
-                for (s, row) in targets.chunks_mut(count.max(1)).enumerate() {
-                    for (k, (target, &unit)) in row.iter_mut().zip(units).enumerate() {
-                        let at = (first + s) * self.outputs + unit;
-                        let y = if computed.is_empty() { self.y[at] } else { computed[s * count + k] };
-                        let floor = self.floor.get(at).copied().unwrap_or(0.0);
-                        *target = if y < floor { target.min(floor) } else { y };
-                    }
+        let mut all = vec![0.0f64; (width + 1) * count];
+        let mut product = vec![0.0f32; width * count];
+        for first in (0..if count > 0 { samples } else { 0 }).step_by(PART) {
+            let here = PART.min(samples - first);
+            let x = Matrix::new(&self.x[first * width..], here, width);
+            let answers = |weights: &[f32], biases: &[f32]| {
+                let mut y = vec![0.0; here * count];
+                multiply(&mut y, x, Matrix::new(weights, width, count), 1.0, false);
+                y.par_chunks_mut(count).for_each(|row| row.iter_mut().zip(biases).for_each(|(y, b)| *y += b));
+                y
+            };
+            let mut targets = answers(&weights, &biases);
+            let computed = if self.y.is_empty() { answers(&original, &original_biases) } else { Vec::new() };
+            targets.par_chunks_mut(count).enumerate().for_each(|(s, row)| {
+                for (k, (target, &unit)) in row.iter_mut().zip(units).enumerate() {
+                    let at = (first + s) * self.outputs + unit;
+                    let y = if computed.is_empty() { self.y[at] } else { computed[s * count + k] };
+                    let floor = self.floor.get(at).copied().unwrap_or(0.0);
+                    *target = if y < floor { target.min(floor) } else { y };
                 }
-                let mut product = vec![0.0f32; width * count];
-                multiply(&mut product, x.transposed(), Matrix::new(&targets, here, count), 1.0, false);
-                let mut sums = vec![0.0f64; count];
-                let rows = targets.chunks(count.max(1));
-                rows.for_each(|row| sums.iter_mut().zip(row).for_each(|(sum, y)| *sum += f64::from(*y)));
-                product.into_iter().map(f64::from).chain(sums).collect()
-            })
-            .collect();
-        let mut all = vec![0.0; (width + 1) * count];
-        parts.iter().for_each(|part| all.iter_mut().zip(part).for_each(|(sum, x)| *sum += x));
+            });
+            multiply(&mut product, x.transposed(), Matrix::new(&targets, here, count), 1.0, false);
+            let (sums, constant) = all.split_at_mut(width * count);
+            let sums = sums.par_chunks_mut(count).zip(product.par_chunks(count));
+            sums.for_each(|(sums, new)| sums.iter_mut().zip(new).for_each(|(sum, x)| *sum += f64::from(*x)));
+            // In f64 for each part by itself, as the other sums.
+            let mut ones = vec![0.0f64; count];
+            let rows = targets.chunks(count);
+            rows.for_each(|row| ones.iter_mut().zip(row).for_each(|(sum, y)| *sum += f64::from(*y)));
+            constant.iter_mut().zip(ones).for_each(|(sum, x)| *sum += x);
+        }
         all
     }
 }

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt;
 use faer::{MatMut, MatRef, Par};
+use rayon::prelude::*;
 
 /// A = L Lᵀ.
 #[derive(Clone, Debug)]
@@ -18,8 +19,8 @@ pub(super) const LARGEST_RIDGE: f64 = 1e3;
 
 impl Factor {
     /// Factors a symmetric matrix; `None` if it is not positive definite.
-    pub fn new(matrix: &[f64], size: usize) -> Option<Self> {
-        let mut lower = matrix.to_vec();
+    pub fn new(matrix: Vec<f64>, size: usize) -> Option<Self> {
+        let mut lower = matrix;
         let a = MatMut::from_column_major_slice_mut(&mut lower, size, size);
         let par = Par::rayon(0);
         let mut memory = MemBuffer::new(llt::factor::cholesky_in_place_scratch::<f64>(size, par, Default::default()));
@@ -71,46 +72,85 @@ pub struct Solved {
     pub raised: bool,
 }
 
-/// Minimises ½ tr Xᵀ A X − tr Xᵀ B + ½ μ ‖X − X₀‖² with μ = ridge · mean(diag A): the system (A + μ I) X = B + μ X₀.
+/// A + μ I with μ = ridge · mean(diag A), factored once for any number of right sides.
 ///
-/// A is size × size; B and the prior X₀ are size × columns, row by row. Where A has a zero on its diagonal (a dead input), X stays
-/// at the prior. If A is not definite even so, the ridge is raised until it is.
-pub fn solve_towards(a: &[f64], b: &[f64], prior: &[f64], size: usize, columns: usize, ridge: f64) -> Result<Solved> {
-    if a.len() != size * size || b.len() != size * columns || prior.len() != b.len() {
-        return Err(Error::usage("matrix sizes do not fit together"));
-    }
-    if a.iter().chain(b).any(|x| !x.is_finite()) {
-        return Err(Error::data("the statistics of a layer are not finite")
-            .hint("does the network compute infinities or NaN on this data?"));
-    }
-    let live: Vec<usize> = (0..size).filter(|&i| a[i * size + i] > 0.0).collect();
-    let n = live.len();
-    let mean = live.iter().map(|&i| a[i * size + i]).sum::<f64>() / n.max(1) as f64;
-    let mut x = prior.to_vec();
-    if n == 0 || columns == 0 {
-        return Ok(Solved { x, ridge, raised: false });
-    }
-    let mut now = ridge.max(1e-12);
-    while now <= LARGEST_RIDGE {
-        let mu = now * mean;
-        let mut system = Vec::with_capacity(n * n);
-        for &i in &live {
-            system.extend(live.iter().map(|&j| a[i * size + j] + if i == j { mu } else { 0.0 }));
+/// Where A has a zero on its diagonal (a dead input), the solution stays at the prior. If A is not definite even so, the ridge is raised until it is.
+#[derive(Clone, Debug)]
+pub struct System {
+    size: usize,
+    /// Inputs that are not dead.
+    live: Vec<usize>,
+    mu: f64,
+    /// The ridge that was needed, and whether that is more than asked for.
+    ridge: f64,
+    raised: bool,
+    /// `None` if all inputs are dead.
+    factor: Option<Factor>,
+}
+
+impl System {
+    /// Factors A, which is size × size.
+    pub fn new(a: &[f64], size: usize, ridge: f64) -> Result<Self> {
+        if a.len() != size * size {
+            return Err(Error::usage("matrix sizes do not fit together"));
         }
-        if let Some(factor) = Factor::new(&system, n) {
-            let mut right = Vec::with_capacity(n * columns);
-            for &i in &live {
-                right.extend((0..columns).map(|c| b[i * columns + c] + mu * prior[i * columns + c]));
+        finite(a)?;
+        let live: Vec<usize> = (0..size).filter(|&i| a[i * size + i] > 0.0).collect();
+        let n = live.len();
+        if n == 0 {
+            return Ok(Self { size, live, mu: 0.0, ridge, raised: false, factor: None });
+        }
+        let mean = live.iter().map(|&i| a[i * size + i]).sum::<f64>() / n as f64;
+        let asked = ridge.max(1e-12);
+        let mut now = asked;
+        while now <= LARGEST_RIDGE {
+            let mu = now * mean;
+            let mut system = vec![0.0; n * n];
+            system.par_chunks_mut(n).zip(&live).enumerate().for_each(|(k, (row, &i))| {
+                row.iter_mut().zip(&live).for_each(|(x, &j)| *x = a[i * size + j]);
+                row[k] += mu;
+            });
+            if let Some(factor) = Factor::new(system, n) {
+                return Ok(Self { size, live, mu, ridge: now, raised: now > asked, factor: Some(factor) });
             }
+            now *= 10.0;
+        }
+        Err(Error::data("the statistics of a layer cannot be inverted").hint("use more --calibration samples"))
+    }
+
+    /// Minimises ½ tr Xᵀ A X − tr Xᵀ B + ½ μ ‖X − X₀‖²: the system (A + μ I) X = B + μ X₀. B and the prior X₀ are size × columns, row by row.
+    pub fn solve(&self, b: &[f64], prior: &[f64], columns: usize) -> Result<Solved> {
+        if b.len() != self.size * columns || prior.len() != b.len() {
+            return Err(Error::usage("matrix sizes do not fit together"));
+        }
+        finite(b)?;
+        let mut x = prior.to_vec();
+        if let (Some(factor), true) = (&self.factor, columns > 0) {
+            let mut right = vec![0.0; self.live.len() * columns];
+            right.par_chunks_mut(columns).zip(&self.live).for_each(|(row, &i)| {
+                let given = b[i * columns..].iter().zip(&prior[i * columns..]);
+                row.iter_mut().zip(given).for_each(|(x, (b, prior))| *x = b + self.mu * prior);
+            });
             factor.solve(&mut right, columns);
-            for (k, &i) in live.iter().enumerate() {
-                x[i * columns..(i + 1) * columns].copy_from_slice(&right[k * columns..(k + 1) * columns]);
+            for (right, &i) in right.chunks(columns).zip(&self.live) {
+                x[i * columns..][..columns].copy_from_slice(right);
             }
-            return Ok(Solved { x, ridge: now, raised: now > ridge.max(1e-12) });
         }
-        now *= 10.0;
+        Ok(Solved { x, ridge: self.ridge, raised: self.raised })
     }
-    Err(Error::data("the statistics of a layer cannot be inverted").hint("use more --calibration samples"))
+}
+
+fn finite(numbers: &[f64]) -> Result<()> {
+    if numbers.par_iter().with_min_len(1 << 16).all(|x| x.is_finite()) {
+        return Ok(());
+    }
+    Err(Error::data("the statistics of a layer are not finite")
+        .hint("does the network compute infinities or NaN on this data?"))
+}
+
+/// Solves a [`System`] once.
+pub fn solve_towards(a: &[f64], b: &[f64], prior: &[f64], size: usize, columns: usize, ridge: f64) -> Result<Solved> {
+    System::new(a, size, ridge)?.solve(b, prior, columns)
 }
 
 #[cfg(test)]

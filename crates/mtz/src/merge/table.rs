@@ -2,7 +2,7 @@
 
 use super::{Merged, Recipe};
 use crate::error::{Error, Result};
-use crate::linalg::{Moments, Problem, Samples, Targets, distances, spread};
+use crate::linalg::{Aim, Moments, Problem, Samples, Targets, distances, spread};
 use crate::plan::{Column, Joint, Layer, Refit};
 use crate::random;
 use crate::statistics::Seen;
@@ -57,6 +57,13 @@ struct Task<'a> {
     changed: Vec<bool>,
     /// Units × joint columns: which weights a sparse layer has. `None` if the layer is dense.
     mask: Option<Vec<bool>>,
+}
+
+impl Task<'_> {
+    /// Places of joint columns, in the order of the task's own.
+    fn placed(&self, place: &[Option<usize>]) -> Vec<Option<usize>> {
+        self.columns.iter().map(|&column| place[column]).collect()
+    }
 }
 
 impl<'a> Table<'a> {
@@ -138,33 +145,25 @@ impl<'a> Table<'a> {
                 self.add(&mut problem, t, &place, Targets::Weights(&weights))?;
             }
         }
-        self.solve(&problem, &used, units, Zeros::Known, ridge, report)?;
-        self.fit_one_sided(units, &set, &used, rounds, ridge, report)
-    }
-
-    /// Solves again for targets that know of the rectifier behind the layer.
-    fn fit_one_sided(
-        &mut self,
-        units: &[Owners],
-        set: &[usize],
-        columns: &[usize],
-        rounds: usize,
-        ridge: f64,
-        report: &mut Merged,
-    ) -> Result<()> {
-        let place = self.places(columns);
+        self.solve(&mut problem, &used, units, Zeros::Known, ridge, report)?;
         for _ in 0..rounds {
-            let mut problem = Problem::new(columns.len(), units.len(), false);
-            for &t in set {
-                let task = &self.tasks[t];
-                let Some(samples) = task.samples.filter(|_| !self.dual) else { return Ok(()) };
-                let own: Vec<usize> = units.iter().filter_map(|owners| owners[t]).collect();
-                let sums = samples.cross(&own, &self.rows(t, &own, &task.weights), &self.rows(t, &own, &task.before));
-                self.add(&mut problem, t, &place, Targets::Sums(&sums))?;
-            }
-            self.solve(&problem, columns, units, Zeros::Known, ridge, report)?;
+            let Some(targets) = self.one_sided(units, &set, &place) else { break };
+            problem.aim(&targets)?;
+            self.solve(&mut problem, &used, units, Zeros::Known, ridge, report)?;
         }
         Ok(())
+    }
+
+    /// Targets of some tasks that know of the rectifier behind the layer, as [`Problem::aim`] takes them; `None` where samples were not kept.
+    fn one_sided(&self, units: &[Owners], set: &[usize], place: &[Option<usize>]) -> Option<Vec<Aim>> {
+        let target = |&t: &usize| {
+            let task = &self.tasks[t];
+            let samples = task.samples.filter(|_| !self.dual)?;
+            let own: Vec<usize> = units.iter().filter_map(|owners| owners[t]).collect();
+            let sums = samples.cross(&own, &self.rows(t, &own, &task.weights), &self.rows(t, &own, &task.before));
+            Some(Aim { scale: task.scale, place: task.placed(place), sums })
+        };
+        set.iter().map(target).collect()
     }
 
     /// Weights of a task's units in the order of its own columns, a bias behind them.
@@ -175,7 +174,7 @@ impl<'a> Table<'a> {
             let own = task.columns.iter().map(|&column| f64::from(row[column]));
             own.chain((task.columns.len() < task.moments.size()).then_some(0.0)).collect()
         };
-        units.iter().map(row).collect()
+        units.par_iter().map(row).collect()
     }
 
     /// The paper's f for the units that task t has just joined: weights from the columns that both sides have become one, all others stay.
@@ -193,7 +192,7 @@ impl<'a> Table<'a> {
             self.add(&mut problem, s, &place, Targets::Weights(&before))?;
         }
         self.add(&mut problem, t, &place, Targets::Weights(&own))?;
-        self.solve(&problem, &common, &joined, Zeros::Afterwards, ridge, report)
+        self.solve(&mut problem, &common, &joined, Zeros::Afterwards, ridge, report)
     }
 
     /// The paper's baseline: units that task t has just joined take the weights of one of the two sides, at random.
@@ -224,7 +223,8 @@ impl<'a> Table<'a> {
         }
         self.add(&mut own, t, &place, Targets::Outputs(&[]))?;
         let rows = |units: &[Owners]| -> Vec<f64> {
-            units.iter().flat_map(|u| common.iter().map(move |&column| self.pool_weight(u, column))).collect()
+            let row = |u: &Owners| common.iter().map(|&column| self.pool_weight(u, column)).collect::<Vec<_>>();
+            units.par_iter().flat_map_iter(row).collect()
         };
         let units: Vec<Owners> = (0..self.tasks[t].units).map(|j| alone(t + 1, t, j)).collect();
         distances(&before, &own, &rows(pool), &rows(&units), ridge)
@@ -261,7 +261,7 @@ impl<'a> Table<'a> {
     /// owner who has most (the paper's rule), and the others stay zero.
     fn solve(
         &mut self,
-        problem: &Problem,
+        problem: &mut Problem,
         columns: &[usize],
         units: &[Owners],
         zeros: Zeros,
@@ -349,8 +349,7 @@ impl<'a> Table<'a> {
 
     fn add(&self, problem: &mut Problem, t: usize, place: &[Option<usize>], targets: Targets) -> Result<()> {
         let task = &self.tasks[t];
-        let place: Vec<Option<usize>> = task.columns.iter().map(|&column| place[column]).collect();
-        problem.add(task.moments, task.scale, &place, targets)
+        problem.add(task.moments, task.scale, &task.placed(place), targets)
     }
 
     fn set(&mut self, owners: &Owners, column: usize, weight: f64) {

@@ -33,7 +33,7 @@ impl Spare {
         let to_be = to_be(start, plan);
         let fixed = |l: usize| {
             let from = calibrations(start, tasks, samples, l, plan, most);
-            networks(start) + to_be.iter().map(|joint| of_layer(joint, l, &from)).max().unwrap_or(0)
+            networks(start) + to_be.iter().map(|joint| of_layer(joint, l, &from).iter().sum()).max().unwrap_or(0)
         };
         let fixed: Vec<u64> = (0..start.depth()).map(fixed).collect();
         let worst = fixed.iter().copied().max().unwrap_or(0);
@@ -95,8 +95,8 @@ pub(crate) fn networks(joint: &Joint) -> u64 {
     2 * 4 * joint.parameters().0 as u64
 }
 
-/// Bytes that the statistics and systems of a layer take. `joint` is the joint model to be, as [`paired_in_order`].
-pub(crate) fn of_layer(joint: &Joint, layer: usize, from: &[Calibration]) -> u64 {
+/// Bytes that the statistics of a layer take, and those that merging takes beside them. `joint` is the joint model to be, as [`paired_in_order`].
+pub(crate) fn of_layer(joint: &Joint, layer: usize, from: &[Calibration]) -> [u64; 2] {
     let (mut bytes, mut samples, mut units) = (0, 0, 0);
     for (member, from) in joint.members.iter().zip(from) {
         let at = &member.layers[layer];
@@ -112,14 +112,14 @@ pub(crate) fn of_layer(joint: &Joint, layer: usize, from: &[Calibration]) -> u64
     // Columns that only some tasks have stand beside each other.
     let n = joint.members.iter().flat_map(|m| m.columns(layer)).collect::<BTreeSet<_>>().len();
     // Weights of all units as they were and as they are, and in f64 what is asked and what is answered.
-    bytes += 2 * 4 * n * units + 2 * 8 * n * units;
+    let tables = 2 * 4 * n * units + 2 * 8 * n * units;
     // Both networks' matrices, their sum, its factor and the parallel sum; or the samples of both and their products.
     let systems =
         if from.iter().all(|f| f.keep) { 8 * (2 * samples * n + 3 * samples * samples) } else { 7 * 8 * n * n };
     // Costs of all pairs, before and after the nearest of each are known; by then systems to solve are gone.
     let most = joint.members.iter().map(|m| m.layers[layer].units).max().unwrap_or(0);
-    bytes += systems.max(32 * most * most.max(units - most));
-    bytes as u64
+    let merging = tables + systems.max(32 * most * most.max(units - most));
+    [bytes as u64, merging as u64]
 }
 
 /// The joint model with units paired in the order they come: for a count of parameters, or to train networks together from scratch.
