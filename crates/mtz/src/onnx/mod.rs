@@ -6,6 +6,7 @@
 
 mod guard;
 mod lower;
+mod mapped;
 mod order;
 mod proto;
 mod read;

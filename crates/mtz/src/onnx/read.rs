@@ -7,7 +7,7 @@ use super::lower::{LOWERED, RawInput, RawNode, lower};
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use super::proto::{attribute_type, data_type};
 use super::tensors::{TensorReader, is_integer, type_name};
-use super::{guard, order, statics};
+use super::{guard, mapped, order, statics};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, ValueId};
 use crate::op::node::{Attribute, Input, NodeSpec, Scalar, Static, to_f32};
@@ -44,9 +44,9 @@ pub fn read(path: &Path) -> Result<Graph> {
             Error::limit(format!("{}: larger than 2 GiB", path.display())).hint("store the weights as external data")
         );
     }
-    let bytes = std::fs::read(path).map_err(io)?;
+    let bytes = mapped::bytes(path, size.len())?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    read_bytes(bytes.into(), Some(folder)).map_err(|e| e.in_file(path))
+    read_bytes(bytes, Some(folder)).map_err(|e| e.in_file(path))
 }
 
 /// The network in the bytes of a file that has all its weights inside.
