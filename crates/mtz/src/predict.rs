@@ -2,7 +2,7 @@
 //!
 //! Which units of two tasks go together does not matter for the size of the result, only how many: so units are paired in the order they come. (Of three and
 //! more tasks that share in part, it does matter; then the prediction is near.) Times are operations by the rates this machine shows on a small part of them;
-//! a step of retraining is tried.
+//! networks are timed node by node, a step of retraining is tried, and memory that is new has its price.
 
 use crate::error::Result;
 use crate::graph::{Graph, ValueId};

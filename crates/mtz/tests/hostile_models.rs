@@ -4,6 +4,7 @@
 mod cases;
 
 use cases::{cases, golden};
+use mtz::architecture::{self, Task};
 use mtz::data::Archive;
 use mtz::onnx;
 use mtz::run::Runner;
@@ -94,6 +95,22 @@ fn external_data_is_read_from_the_models_folder() {
     std::fs::remove_dir_all(folder.path().join("weights")).unwrap();
     assert!(onnx::read(&alone).unwrap() == graph);
     assert!(onnx::read(&path).is_err());
+}
+
+/// Large files are mapped instead of read: the same network, and the same refusal of what is cut off.
+#[test]
+fn large_files_are_read_like_small_ones() {
+    let task = Task { input: vec![1, 28, 28], outputs: 10, mean: vec![], std: vec![] };
+    let graph = architecture::build("lenet-300-100", &task, 9.0, 0).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.onnx");
+    onnx::write(&graph, &path).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(bytes.len() > 17 << 20, "too small to be mapped");
+    assert!(onnx::read(&path).unwrap() == onnx::parse(&bytes).unwrap());
+    std::fs::write(&path, &bytes[..17 << 20]).unwrap();
+    let error = onnx::read(&path).unwrap_err().to_string();
+    assert!(error.contains("not a readable ONNX file"), "{error}");
 }
 
 #[test]
