@@ -1,4 +1,4 @@
-//! Any bytes as a model: read, simplify, write, and run within a memory limit.
+//! Any bytes as a model: read, simplify, write, look for layers, and run within a memory limit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,6 +13,10 @@ fuzz_target!(|bytes: &[u8]| {
     // NaN weights are not equal to themselves; everything else must be the same.
     let plain = graph.values().iter().filter_map(|v| v.constant.as_ref()).all(|t| t.data().iter().all(|x| !x.is_nan()));
     assert!(!plain || again == graph || format!("{graph:?}").contains("NaN"));
+    let _ = mtz::assemble::from_graph(&graph);
+    if let Ok(joint) = mtz::plan::Joint::single("any".into(), graph.clone()) {
+        joint.members.iter().flat_map(|m| m.layers.iter().map(|l| l.folded(&m.graph))).for_each(drop);
+    }
     let Ok(simple) = mtz::simplify::for_inference(&graph) else { return };
     if Runner::new(&simple).peak_bytes(1) > 16 << 20 {
         return;

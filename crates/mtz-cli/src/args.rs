@@ -166,7 +166,7 @@ pub struct Zip {
     #[arg(long, value_name = "HOW", default_value = "all", help_heading = "Sharing")]
     pub share: String,
     /// Share as much as loses at most so many points of error in any task; how much in which layer is found out, on a tenth of the training
-    /// samples that nothing else uses
+    /// samples that zipping does not use otherwise
     #[arg(long, value_name = "POINTS", conflicts_with = "share", help_heading = "Sharing")]
     pub max_error_increase: Option<f64>,
     /// Share as little as brings the joint model to this size: a part of all networks together like 60%, or bytes like 30MB
@@ -414,6 +414,9 @@ pub struct Reproduce {
     /// The folder for trained networks and results
     #[arg(long, short, value_name = "DIR", default_value = "mtz-reproduce")]
     pub output: PathBuf,
+    /// Replace the results of an earlier run; its trained networks and what was measured with them are kept
+    #[arg(long)]
+    pub force: bool,
     /// Where data that does not come with the program is; each set in a folder or .npz of its name, like fashion-mnist
     #[arg(long, value_name = "DIR", default_value = "data")]
     pub data_dir: PathBuf,

@@ -57,7 +57,7 @@ pub fn to_json(args: &Zip, found: &Found, start: &Joint) -> Value {
         json!({
             "parameters": p.parameters, "size": p.parameters as f64 / before as f64, "sharing": p.sharing,
             "error_increase": by(&names, &p.increase), "shares": by(&layers, &p.shares), "iterations": p.iterations,
-            "chosen": i == found.chosen,
+            "chosen": i == found.chosen, "pareto": p.is_best_of(&found.points),
         })
     };
     let size = args.target_size.map(|size| match size {

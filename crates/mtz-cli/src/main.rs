@@ -53,7 +53,7 @@ fn run(cli: &Cli) -> mtz::error::Result<ExitCode> {
         Command::Demo(args) => demo::run(args, &cli.common),
         Command::Reproduce(args) => reproduce::run(args, &cli.common),
         Command::Report(args) => report::run(args, &cli.common),
-        Command::Completions(args) => manual::completions(args),
-        Command::Man(args) => manual::page(args),
+        Command::Completions(args) => manual::completions(args, &cli.common),
+        Command::Man(args) => manual::page(args, &cli.common),
     })
 }

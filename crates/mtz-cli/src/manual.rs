@@ -1,19 +1,19 @@
 //! `mtz completions` and `mtz man`: made from the same definitions as the help.
 
-use crate::args::{Cli, Completions, Man};
+use crate::args::{Cli, Common, Completions, Man};
 use crate::show;
 use clap::CommandFactory;
 use mtz::error::{Error, Result};
+use serde_json::json;
 use std::process::ExitCode;
 
-pub fn completions(args: &Completions) -> Result<ExitCode> {
+pub fn completions(args: &Completions, common: &Common) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "mtz", &mut script);
-    show::result(&String::from_utf8_lossy(&script));
-    Ok(ExitCode::SUCCESS)
+    Ok(tell("script", &script, common))
 }
 
-pub fn page(args: &Man) -> Result<ExitCode> {
+pub fn page(args: &Man, common: &Common) -> Result<ExitCode> {
     let mut all = Cli::command();
     all.build();
     let command = match &args.command {
@@ -27,6 +27,16 @@ pub fn page(args: &Man) -> Result<ExitCode> {
     let mut page = Vec::new();
     let written = clap_mangen::Man::new(command).render(&mut page);
     written.map_err(|e| Error::usage(format!("the page cannot be made: {e}")))?;
-    show::result(&String::from_utf8_lossy(&page));
-    Ok(ExitCode::SUCCESS)
+    Ok(tell("page", &page, common))
+}
+
+/// As it is, or in a JSON object of one key.
+fn tell(key: &str, text: &[u8], common: &Common) -> ExitCode {
+    let text = String::from_utf8_lossy(text);
+    if common.json {
+        show::result(&json!({ "version": 1, key: text }).to_string());
+    } else {
+        show::result(&text);
+    }
+    ExitCode::SUCCESS
 }

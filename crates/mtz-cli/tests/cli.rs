@@ -187,6 +187,26 @@ fn help_ends_with_an_example() {
 }
 
 #[test]
+fn results_of_an_experiment_are_not_replaced_unasked() {
+    let folder = tempfile::tempdir().unwrap();
+    file(&folder, "lenet.json", b"{}");
+    let place = folder.path().to_str().unwrap();
+    let (error, hint) = failure(&["reproduce", "lenet", "-o", place]);
+    assert!(error.ends_with("lenet.json exists") && hint.contains("--force"), "{error} {hint}");
+    let (error, hint) = failure(&["reproduce", "many", "--sparse", "-o", place]);
+    assert!(error.contains("many has no sparse rows") && hint.contains("lenet"), "{error} {hint}");
+}
+
+#[test]
+fn scripts_and_pages_are_json_too() {
+    for (args, key) in [(&["completions", "bash"][..], "script"), (&["man", "zip"], "page")] {
+        let (code, value) = json(&[args, &["--json"]].concat());
+        assert_eq!((code, value["version"].as_u64()), (0, Some(1)));
+        assert_eq!(value[key].as_str().unwrap().trim_end(), String::from_utf8(mtz(args).stdout).unwrap().trim_end());
+    }
+}
+
+#[test]
 fn train_writes_a_model_that_eval_finds_as_good() {
     let folder = tempfile::tempdir().unwrap();
     let (model, data) = (folder.path().join("net.onnx"), mnist());

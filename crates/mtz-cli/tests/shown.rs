@@ -203,6 +203,18 @@ fn a_budget_is_met_or_the_program_says_so() {
     let lost = |task: &str| chosen["error_increase"][task].as_f64().unwrap();
     assert!(code == 0 && lost("a") <= 0.5 && lost("b") <= 0.5 && chosen["sharing"].as_f64().unwrap() > 0.2, "{chosen}");
 
+    // Nearly all shared and nothing lost is too much: what loses least is written.
+    let (code, report) = zip("both.onnx", &["--max-error-increase", "0", "--min-sharing", "90%"]);
+    let points = report["budget"]["points"].as_array().unwrap();
+    let lost = |p: &Value| ["a", "b"].map(|task| p["error_increase"][task].as_f64().unwrap());
+    assert_eq!((code, &report["budget"]["met"]), (1, &Value::Bool(false)));
+    assert!(report["budget"]["missed"][0].as_str().unwrap().contains("0.9 are asked for"), "{}", report["budget"]);
+    assert!(points.iter().any(|p| p["chosen"] == true && lost(p).iter().all(|x| *x <= 0.0)), "{}", report["budget"]);
+    // The curve goes from everything shared to nothing, and what is chosen is on it.
+    let ends =
+        |size: f64| points.iter().any(|p| p["pareto"] == true && (p["size"].as_f64().unwrap() - size).abs() < 0.01);
+    assert!(ends(0.5) && ends(1.0), "{}", report["budget"]);
+
     // Two networks in less than half of their size: not with sharing.
     let (code, report) = zip("tiny.onnx", &["--target-size", "100kb"]);
     assert_eq!((code, &report["budget"]["met"]), (1, &Value::Bool(false)));

@@ -10,8 +10,9 @@
 //!
 //! (f_l: share of layer l's K_l pairs; c_lk: their relative costs, cheapest first; W_l: its weights; q_ls: the part of its inputs that come
 //! from layer s) is solved by going down from everything shared: each layer keeps the pairs that are worth their price, which makes pairs
-//! of its neighbours worth less, until nothing changes. Real zips then decide how far to go, on samples that nothing else uses.
+//! of its neighbours worth less, until nothing changes. Real zips then decide how far to go, on samples that zipping does not use otherwise.
 
+use crate::checkpoint::Checkpoint;
 use crate::data::without_a_tenth;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -19,6 +20,7 @@ use crate::merge::{Align, Recipe, Share};
 use crate::pipeline::{self, Doing, Plan, Spare, Task, aligned, chosen, errors, paired_in_order, zip};
 use crate::plan::{Joint, Source};
 use crate::train::Diary;
+use serde_json::Value as Json;
 use std::ops::ControlFlow;
 
 /// What must hold; at least one of them.
@@ -57,6 +59,16 @@ pub struct Point {
 }
 
 impl Point {
+    /// Whether no other point is smaller and loses less: the points of which that holds are the Pareto curve.
+    pub fn is_best_of(&self, points: &[Self]) -> bool {
+        let lost = |p: &Self| p.increase.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (size, own) = (self.parameters, lost(self));
+        !points.iter().any(|p| {
+            let (other, others) = (p.parameters, lost(p));
+            other <= size && others <= own && (other < size || others < own)
+        })
+    }
+
     fn loses_at_most(&self, limit: f64) -> bool {
         self.increase.iter().all(|i| *i <= limit)
     }
@@ -154,17 +166,26 @@ pub fn search(
                 }
                 (zipped.joint, zipped.iterations)
             }
+            // It is retrained without being zipped again, and kept where a killed search finds it.
             Some((_, mut joint)) => {
                 let (depth, wanted) = (joint.depth(), retrain * joint.depth().saturating_sub(1));
                 let originals: Vec<Graph> = originals.iter().map(|g| (*g).clone()).collect();
-                let done =
-                    pipeline::retrain(&mut joint, &learning, &originals, &plan, wanted, diary.as_ref(), |i, _| {
-                        tell((depth - 1, depth, Doing::Retraining(i, wanted)))
-                    })?;
-                if done < wanted {
-                    return Err(Error::usage("stopped"));
+                let key = || pipeline::fingerprint(&originals, &learning, &chosen, &plan);
+                let kept = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key()?)).transpose()?;
+                if let Some((finished, _)) = kept.as_ref().map(Checkpoint::load).transpose()?.flatten() {
+                    (finished, wanted)
+                } else {
+                    let done =
+                        pipeline::retrain(&mut joint, &learning, &originals, &plan, wanted, diary.as_ref(), |i, _| {
+                            tell((depth - 1, depth, Doing::Retraining(i, wanted)))
+                        })?;
+                    if done < wanted {
+                        return Err(Error::usage("stopped"));
+                    }
+                    kept.map(|kept| kept.save(depth, &joint, &Json::Null)).transpose()?;
+                    diary.iter().for_each(Diary::close);
+                    (joint, done)
                 }
-                (joint, done)
             }
         };
         news("measuring")?;
@@ -194,7 +215,7 @@ pub fn search(
     };
     let savings = Savings::new(start, plan, costs);
     let chosen = match budget.max_error_increase {
-        Some(limit) => for_error(limit, &savings, nothing, plan.retrain, &mut points, &mut measure)?,
+        Some(limit) => for_error(limit, &savings, nothing.clone(), plan.retrain, &mut points, &mut measure)?,
         None => {
             // How much is saved can be counted, if only two tasks share: their pairs do not overlap.
             let counted = |part: f64| {
@@ -204,6 +225,9 @@ pub fn search(
             for_size(budget, &savings, start, plan.retrain, &mut points, counted, &mut measure)?
         }
     };
+    if points.iter().all(|p| p.sharing > nothing.sharing) {
+        points.push(nothing);
+    }
     let missed = budget.missed(&points[chosen], start);
     // What was measured is what is made: a point that met the budget without retraining is not retrained.
     let retrain = match (budget.max_error_increase, points[chosen].iterations) {
@@ -462,6 +486,26 @@ mod tests {
     /// Two layers that read each other's units; the second costs much more.
     fn chain(costs: [Vec<f64>; 2]) -> Savings {
         Savings { costs: costs.to_vec(), weights: vec![0.5, 0.5], sources: vec![vec![], vec![(0, 1.0)]] }
+    }
+
+    #[test]
+    fn the_curve_has_no_point_that_another_beats() {
+        let point = |parameters, increase: [f64; 2]| Point {
+            shares: Vec::new(),
+            parameters,
+            sharing: 0.0,
+            increase: increase.to_vec(),
+            iterations: 0,
+        };
+        let points = [
+            point(50, [1.0, 2.0]),
+            point(50, [0.1, 0.4]),
+            point(60, [0.5, 0.1]),
+            point(70, [0.0, 0.3]),
+            point(100, [0.0; 2]),
+        ];
+        let best: Vec<bool> = points.iter().map(|p| p.is_best_of(&points)).collect();
+        assert_eq!(best, [false, true, false, true, true]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Line charts as SVG: small, self-contained, readable in light and dark, with every number in a tooltip.
+//! Line charts, and bars where there is no line to draw, as SVG: small, self-contained, readable in light and dark, with every number in a tooltip.
 
 use std::fmt::Write;
 
@@ -39,6 +39,8 @@ pub struct Chart {
     pub mark: Option<(f64, String)>,
     /// What stands at 0, 1, 2 and so on along the horizontal axis, for who points at it; empty if it is a plain number.
     pub places: Vec<String>,
+    /// The places are things of their own, not steps of one way: they are named below the axis, and every series has a bar at each.
+    pub apart: bool,
     /// The curves.
     pub series: Vec<Series>,
 }
@@ -60,7 +62,7 @@ impl Chart {
         let points = || self.series.iter().flat_map(|s| &s.points);
         let values = || points().flat_map(|p| [p.y, p.spread.map_or(p.y, |s| s.0), p.spread.map_or(p.y, |s| s.1)]);
         let marked = self.mark.iter().map(|m| m.0);
-        let x = Axis::new(points().map(|p| p.x), false);
+        let x = if self.apart { Axis::of_places(self.places.len()) } else { Axis::new(points().map(|p| p.x), false) };
         let y = Axis::new(values().chain(marked), self.logarithmic);
         let across = |v: f64| LEFT + x.at(v) * (WIDTH - LEFT - RIGHT);
         let up = |v: f64| HEIGHT - BOTTOM - y.at(v) * (HEIGHT - TOP - BOTTOM);
@@ -85,8 +87,11 @@ impl Chart {
                 at + 4.0
             );
         }
-        for tick in x.ticks() {
-            let (at, label) = (across(tick), short(tick));
+        let named = || self.places.iter().enumerate().map(|(i, name)| (i as f64, escape(name)));
+        let plain = || x.ticks().into_iter().map(|tick| (tick, short(tick)));
+        let ticks: Vec<(f64, String)> = if self.apart { named().collect() } else { plain().collect() };
+        for (tick, label) in ticks {
+            let at = across(tick);
             let _ = writeln!(
                 svg,
                 "<line class=\"mtz-grid\" x1=\"{at:.1}\" y1=\"{floor}\" x2=\"{at:.1}\" y2=\"{:.1}\"/>\
@@ -118,19 +123,25 @@ impl Chart {
                 LEFT + 6.0
             );
         }
-        for ((series, colour), (left, line)) in self.series.iter().zip(self.colours()).zip(legend) {
+        // Bars of one place stand side by side, with a gap to the next place.
+        let bar = 0.8 / self.series.len().max(1) as f64;
+        for (number, ((series, colour), (left, line))) in self.series.iter().zip(self.colours()).zip(legend).enumerate()
+        {
+            let aside = if self.apart { bar * (number as f64 + 0.5) - 0.4 } else { 0.0 };
             let dashes = if series.dashed { " stroke-dasharray=\"6 4\"" } else { "" };
-            let path: Vec<String> =
-                series.points.iter().map(|p| format!("{:.1},{:.1}", across(p.x), up(p.y))).collect();
-            let _ = writeln!(
-                svg,
-                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes} points=\"{}\"/>",
-                path.join(" ")
-            );
+            if !self.apart {
+                let path: Vec<String> =
+                    series.points.iter().map(|p| format!("{:.1},{:.1}", across(p.x), up(p.y))).collect();
+                let _ = writeln!(
+                    svg,
+                    "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes} points=\"{}\"/>",
+                    path.join(" ")
+                );
+            }
             // A wide border that cannot be seen can be pointed at.
             let _ = writeln!(svg, "<g fill=\"{colour}\" stroke=\"#0000\" stroke-width=\"12\">");
             for p in &series.points {
-                let (cx, cy) = (across(p.x), up(p.y));
+                let (cx, cy) = (across(p.x + aside), up(p.y));
                 let place = (p.x.fract() == 0.0).then(|| self.places.get(p.x.max(0.0) as usize)).flatten();
                 let place = place.cloned().unwrap_or_else(|| short(p.x));
                 let mut text = format!("{}: {} at {place}", series.name, short(p.y));
@@ -142,11 +153,19 @@ impl Chart {
                         "<line stroke=\"{colour}\" stroke-width=\"1\" opacity=\"0.5\" x1=\"{cx:.1}\" x2=\"{cx:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\"/>"
                     );
                 }
-                let _ = writeln!(
-                    svg,
-                    "<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\"><title>{}</title></circle>",
-                    escape(&text)
-                );
+                let text = escape(&text);
+                let _ = if self.apart {
+                    let (wide, ground) = (across(bar) - across(0.0) - 1.0, up(y.low.max(0.0)));
+                    writeln!(
+                        svg,
+                        "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{:.1}\"><title>{text}</title></rect>",
+                        cx - wide / 2.0,
+                        cy.min(ground),
+                        (cy - ground).abs().max(1.0)
+                    )
+                } else {
+                    writeln!(svg, "<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\"><title>{text}</title></circle>")
+                };
             }
             svg.push_str("</g>\n");
             let bottom = HEIGHT - 14.0 + LEGEND_LINE * line;
@@ -198,6 +217,11 @@ struct Axis {
 }
 
 impl Axis {
+    /// Half a step beside the first place and the last.
+    fn of_places(count: usize) -> Self {
+        Self { low: -0.5, high: count.max(1) as f64 - 0.5, step: 1.0, logarithmic: false }
+    }
+
     fn new(values: impl Iterator<Item = f64>, logarithmic: bool) -> Self {
         let values: Vec<f64> = values.filter(|v| v.is_finite() && (!logarithmic || *v > 0.0)).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -287,6 +311,28 @@ mod tests {
         assert_eq!(axis.ticks(), [2.0, 5.0, 10.0, 20.0, 50.0]);
         let axis = Axis::new([-0.1, 6.4].into_iter(), false);
         assert_eq!(axis.ticks(), [-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    }
+
+    #[test]
+    fn places_apart_have_names_and_bars_from_nothing() {
+        let series = |name: &str, values: [f64; 2]| Series {
+            name: name.into(),
+            points: values.into_iter().enumerate().map(|(i, y)| Point { x: i as f64, y, spread: None }).collect(),
+            dashed: false,
+        };
+        let series = vec![series("a", [1.0, -0.5]), series("b", [0.25, 2.0])];
+        let places = vec!["cats".into(), "dogs & co".into()];
+        let svg = Chart { series, places, apart: true, ..Chart::default() }.to_svg();
+        assert!(svg.contains(">cats<") && svg.contains(">dogs &amp; co<") && !svg.contains("<polyline"), "{svg}");
+        let bars: Vec<Vec<f64>> = svg
+            .lines()
+            .filter(|l| l.starts_with("<rect x="))
+            .map(|l| l.split('"').skip(1).step_by(2).take(4).map(|n| n.parse().unwrap()).collect())
+            .collect();
+        // x, y, width, height: what is above nothing ends where what is below begins, and none cover each other.
+        let [a, b, c, d] = &bars[..] else { panic!("{svg}") };
+        assert!((a[1] + a[3] - b[1]).abs() < 0.11 && (c[1] + c[3] - d[1] - d[3]).abs() < 0.11, "{bars:?}");
+        assert!(a[0] + a[2] <= c[0] && c[0] + c[2] < b[0] && b[0] + b[2] <= d[0], "{bars:?}");
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
     let fresh = |bytes: f64| bytes / rates.fresh;
     let depth = start.depth();
     let again = rounds(start, plan) as f64;
-    let few = few_to_measure(start, tasks);
+    let few = few_to_measure(start, tasks, plan);
     let whole: Vec<f64> = start.members.iter().map(|m| m.multiply_adds() as f64).collect();
     let tested = |t: usize| tasks[t].test.as_ref().filter(|(feed, _)| feed.labels().is_some()).map_or(0, |t| t.1.len());
     let measured_once: f64 = (0..tasks.len()).map(|t| whole[t] * tested(t) as f64).sum();

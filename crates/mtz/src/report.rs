@@ -350,16 +350,18 @@ fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
             series.extend((!points.is_empty()).then_some(Series { name, points, dashed: any && !after }));
         }
     }
-    let mut rows = vec![texts(["size %", "sharing", "iterations", "chosen"])];
+    let mut rows = vec![texts(["size %", "sharing", "iterations", "chosen", "best of its size"])];
     if let Some(head) = rows.first_mut() {
         head.extend(names.iter().map(|n| format!("{n} lost")));
     }
+    let yes = |flag: &Value| if flag.as_bool() == Some(true) { "yes".to_owned() } else { String::new() };
     for p in &points {
         let mut row = vec![
             fixed(p["size"].as_f64().map(|s| 100.0 * s), 1),
             fixed(p["sharing"].as_f64(), 3),
             p["iterations"].as_u64().unwrap_or(0).to_string(),
-            if p["chosen"].as_bool() == Some(true) { "yes".into() } else { String::new() },
+            yes(&p["chosen"]),
+            yes(&p["pareto"]),
         ];
         row.extend(names.iter().map(|n| fixed(p["error_increase"][*n].as_f64(), 2)));
         rows.push(row);

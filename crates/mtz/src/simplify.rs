@@ -63,22 +63,30 @@ pub fn fold_constants(graph: &Graph) -> Result<Graph> {
 /// that shrink files store equal ones once, zero biases say; they will not stay equal.)
 pub fn for_zipping(graph: &Graph) -> Result<Graph> {
     let fused = fuse_matmul_add(&fold_constants(graph)?)?;
-    let mut taken: HashSet<ValueId> = HashSet::new();
+    let has_weights = |node: &Node| {
+        is_matrix_product(&fused, node) || matches!(node.op, Op::Conv(_) | Op::Gemm(_) | Op::BatchNormalization(_))
+    };
+    // What other nodes read as well is not a layer's to change.
+    let others = fused.nodes().iter().filter(|node| !has_weights(node)).flat_map(|node| &node.inputs).flatten();
+    let mut taken: HashSet<ValueId> = others.chain(fused.outputs()).copied().collect();
     fused.rebuild(shape, |build, node| {
-        let product = is_matrix_product(&fused, node);
-        if !product && !matches!(node.op, Op::Conv(_) | Op::Gemm(_) | Op::BatchNormalization(_)) {
+        if !has_weights(node) {
             return build.copy(node);
         }
-        let mut inputs = build.inputs(node)?;
-        for (input, old) in inputs.iter_mut().zip(&node.inputs) {
-            if let Some(old) = old
-                && let Some(constant) = &fused[*old].constant
-                && !taken.insert(*old)
-            {
-                let name = format!("{} of {}", fused[*old].name, node.name);
-                *input = Some(build.new.add_constant(name, constant.clone())?);
-            }
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for input in &node.inputs {
+            let Some(old) = *input else {
+                inputs.push(None);
+                continue;
+            };
+            inputs.push(Some(match &fused[old].constant {
+                Some(constant) if !taken.insert(old) => {
+                    build.new.add_constant(format!("{} of {}", fused[old].name, node.name), constant.clone())?
+                }
+                _ => build.value(old)?,
+            }));
         }
+        let product = is_matrix_product(&fused, node);
         let op = if product { Gemm::PLAIN.into() } else { node.op.clone() };
         build.new.add_node(node.name.clone(), op, inputs, fused[node.output].name.clone())
     })

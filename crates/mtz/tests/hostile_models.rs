@@ -119,13 +119,18 @@ fn without_a_folder_external_data_is_refused() {
     assert!(onnx::read_bytes(model.into(), None).unwrap_err().to_string().contains("file of its own"));
 }
 
-/// Reads a model and, if it is accepted, simplifies, writes and runs it within a small memory limit.
+/// Reads a model and, if it is accepted, simplifies, writes and runs it within a small memory limit, and looks for its layers.
 fn survive(bytes: Vec<u8>) {
     let Ok(graph) = onnx::read_bytes(bytes.into(), Some(Path::new("."))) else { return };
     let graph = graph.with_open_batch();
     let Ok(simple) = mtz::simplify::for_inference(&graph) else { return };
     mtz::inspect::inspect(&simple);
     let _ = onnx::to_bytes(&simple);
+    let _ = mtz::assemble::from_graph(&graph);
+    if let Ok(joint) = mtz::plan::Joint::single("any".into(), graph.clone()) {
+        joint.members.iter().flat_map(|m| m.layers.iter().map(|l| l.folded(&m.graph))).for_each(drop);
+        let _ = mtz::assemble::to_graph(&joint, false);
+    }
     let limit = 16 << 20;
     for graph in [&graph, &simple] {
         if Runner::new(graph).peak_bytes(1) > limit {

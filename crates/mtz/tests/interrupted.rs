@@ -4,6 +4,7 @@
 mod noise;
 
 use mtz::architecture::{self, Task as Shape};
+use mtz::budget::{Budget, Point, Size, search};
 use mtz::data::Feed;
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
@@ -72,6 +73,46 @@ fn a_killed_run_goes_on_to_the_same_bytes() {
         assert!(resumed.unwrap() == whole, "{architecture}: other bytes");
         // What is finished is not done again.
         assert!(zipped(architecture, &plan(Some(folder.path())), |_, _| true).unwrap() == whole);
+    }
+}
+
+#[test]
+fn a_finished_part_of_a_search_is_not_retrained_again() {
+    let (a, b) = (network("lenet-5", 1), network("lenet-5", 2));
+    let feed = feed(&a);
+    let start = Joint::beside(vec![Joint::single("a".into(), a).unwrap(), Joint::single("b".into(), b).unwrap()]);
+    let start = start.unwrap();
+    let tasks = ["a", "b"].map(|name| Task { test: None, ..Task::whole(name, &feed, &feed) });
+    let budget = Budget { target_size: Some(Size::Part(0.8)), ..Budget::default() };
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(Some(folder.path()));
+    let run = || {
+        let (mut steps, mut models) = (0, Vec::new());
+        let listen = |(_, what): (usize, &str)| {
+            steps += usize::from(what.contains("retraining"));
+            ControlFlow::Continue(())
+        };
+        let keep = |_: &Point, joint: &Joint| {
+            models.push(onnx::to_bytes(&assemble::to_graph(joint, false)?)?);
+            Ok(())
+        };
+        search(&start, &tasks, &plan, &budget, listen, keep).unwrap();
+        (steps, models)
+    };
+    let (first, second) = (run(), run());
+    assert!(first.0 > 0 && second.0 == 0, "{} steps of retraining, then {}", first.0, second.0);
+    assert!(first.1.len() > 2 && first.1 == second.1, "other models");
+}
+
+#[test]
+fn any_number_of_threads_zips_to_the_same_bytes() {
+    for architecture in ["lenet-5", "resnet-20"] {
+        let of = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| zipped(architecture, &plan(None), |_, _| false)).unwrap()
+        };
+        let one = of(1);
+        assert!([2, 3].into_iter().all(|threads| of(threads) == one), "{architecture}");
     }
 }
 

@@ -266,3 +266,39 @@ fn layers_have_weights_of_their_own() {
         own.nodes().iter().flat_map(|n| n.inputs.iter().flatten()).filter(|id| own[**id].constant.is_some()).collect();
     assert_eq!((weights.len(), own.parameters()), (4, 2 * graph.parameters()));
 }
+
+/// What a layer shares with a node that is none stays that node's: zipping changes the layer's own.
+#[test]
+fn layers_share_nothing_with_other_nodes() {
+    for bias_first in [true, false] {
+        let (mut b, x) = Build::new(&[6]);
+        let (w, c) = (b.weight(&[6, 6]), b.weight(&[6]));
+        let moved = if bias_first { b.node(Mul, &[x, c]) } else { x };
+        let layer = b.node(Gemm::PLAIN, &[moved, w, c]);
+        let hidden = b.node(Relu, &[layer]);
+        let y = if bias_first { hidden } else { b.node(Mul, &[hidden, c]) };
+        let own = simplify::for_zipping(&b.output(y)).unwrap();
+        let readers = |name: &str| own.nodes().iter().find(|n| n.op.name() == name).unwrap().inputs.clone();
+        assert_ne!(readers("Gemm")[2], readers("Mul")[1]);
+    }
+}
+
+/// One number that is added to all units is no bias of the layer, which stays as it is.
+#[test]
+fn a_bias_of_one_number_is_not_a_layers() {
+    for shape in [&[1][..], &[1, 1], &[]] {
+        let (mut b, x) = Build::new(&[6]);
+        let (w, c, v) = (b.weight(&[6, 4]), b.weight(shape), b.weight(&[4, 3]));
+        let product = b.node(MatMul, &[x, w]);
+        let sum = b.node(Add, &[product, c]);
+        let hidden = b.node(Relu, &[sum]);
+        let y = b.node(MatMul, &[hidden, v]);
+        let joint = mtz::plan::Joint::single("a".into(), b.output(y)).unwrap();
+        let member = &joint.members[0];
+        assert_eq!(
+            member.layers.iter().map(|l| l.folded(&member.graph).len()).collect::<Vec<_>>(),
+            [3 * 5],
+            "{shape:?}"
+        );
+    }
+}

@@ -138,8 +138,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         series,
         ..Chart::default()
     };
-    let suffix = if workshop.args.sparse { "-sparse" } else { "" };
-    Ok(Outcome { suffix, json: Value::Object(json), charts: vec![(String::new(), chart)] })
+    Ok(Outcome { json: Value::Object(json), charts: vec![(String::new(), chart)] })
 }
 
 fn measure(workshop: &Workshop, row: &Row, index: usize, [a, b]: &[Graph; 2]) -> Result<Pair> {

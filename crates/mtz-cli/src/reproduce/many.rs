@@ -66,7 +66,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         ..Chart::default()
     };
     let charts = vec![(String::new(), chart)];
-    Ok(Outcome { suffix: "", json: json!({ "runs": Value::Array(json) }), charts })
+    Ok(Outcome { json: json!({ "runs": Value::Array(json) }), charts })
 }
 
 fn increases(zipped: &Zipped, before: &[Option<f64>]) -> Vec<f64> {

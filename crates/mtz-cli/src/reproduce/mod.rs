@@ -14,6 +14,7 @@ use crate::args::{Common, Experiment, Reproduce};
 use crate::show;
 use crate::train::build_for;
 use crate::zip::run_with_bar;
+use clap::ValueEnum;
 use mtz::chart::{Chart, Point, Series};
 use mtz::data::{Feed, Normalisation, Part};
 use mtz::error::{Error, Result};
@@ -33,31 +34,37 @@ use subjects::Subject;
 
 pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.output).map_err(|e| Error::io(&args.output, &e))?;
-    show::check_output(&args.output.join("result.json"), true)?;
-    let workshop = Workshop { args, common };
-    let (name, outcome) = match args.experiment {
-        Experiment::Lenet => ("lenet", lenet::run(&workshop)?),
-        Experiment::Sharing => ("sharing", sharing::run(&workshop)?),
-        Experiment::Tasks => ("tasks", tasks::run(&workshop)?),
-        Experiment::Many => ("many", many::run(&workshop)?),
-        Experiment::Pruning => ("pruning", pruning::run(&workshop)?),
-        Experiment::Vgg => ("vgg", vgg::run(&workshop)?),
-        Experiment::Resnet => ("resnet", resnet::run(&workshop)?),
-        Experiment::Split => ("split", split::run(&workshop)?),
-    };
-    let name = format!("{name}{}", outcome.suffix);
+    let shown = args.experiment.to_possible_value();
+    let name = shown.as_ref().map_or("", |value| value.get_name());
+    if args.sparse && args.experiment != Experiment::Lenet {
+        return Err(Error::usage(format!("{name} has no sparse rows")).hint("--sparse goes with lenet"));
+    }
+    let name = format!("{name}{}", if args.sparse { "-sparse" } else { "" });
     // A part of an experiment has a file of its own.
     let file = args.only.as_ref().map_or_else(|| name.clone(), |only| format!("{name}-{only}"));
+    let path = args.output.join(format!("{file}.json"));
+    show::check_output(&path, args.force)?;
+    let workshop = Workshop { args, common };
+    let outcome = match args.experiment {
+        Experiment::Lenet => lenet::run(&workshop)?,
+        Experiment::Sharing => sharing::run(&workshop)?,
+        Experiment::Tasks => tasks::run(&workshop)?,
+        Experiment::Many => many::run(&workshop)?,
+        Experiment::Pruning => pruning::run(&workshop)?,
+        Experiment::Vgg => vgg::run(&workshop)?,
+        Experiment::Resnet => resnet::run(&workshop)?,
+        Experiment::Split => split::run(&workshop)?,
+    };
     let mut json = json!({ "version": 1, "experiment": name, "seed": common.seed });
     if let (Value::Object(all), Value::Object(own)) = (&mut json, outcome.json) {
         all.extend(own);
     }
     let text = serde_json::to_string_pretty(&json).unwrap_or_default();
-    let path = args.output.join(format!("{file}.json"));
-    show::write_text(&path, &(text + "\n"))?;
     for (suffix, chart) in &outcome.charts {
         show::write_text(&args.output.join(format!("{name}{suffix}.svg")), &chart.to_svg())?;
     }
+    // Last: while it is missing, the experiment is unfinished and may be gone on with.
+    show::write_text(&path, &(text + "\n"))?;
     if common.json {
         show::result(&json.to_string());
     } else {
@@ -68,8 +75,6 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
 
 /// What an experiment leaves behind; its tables were shown as soon as they were known.
 pub struct Outcome {
-    /// Behind the experiment's name, in the names of files.
-    pub suffix: &'static str,
     pub json: Value,
     /// With what is put behind the experiment's name.
     pub charts: Vec<(String, Chart)>,
@@ -171,6 +176,7 @@ impl Workshop<'_> {
         bar.finish_and_clear();
         let graph = permute_hidden(&report.graph, seed)?;
         mtz::onnx::write(&graph, &path)?;
+        diary.close();
         Ok(graph)
     }
 
@@ -246,6 +252,7 @@ impl Workshop<'_> {
             show::advance(&bar, (i as f64, iterations as f64), &what);
             ControlFlow::Continue(())
         })?;
+        diary.close();
         bar.finish_and_clear();
         Ok(())
     }

@@ -62,5 +62,5 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         series: METHODS.iter().zip(&after).map(|(name, errors)| series(name, 1, errors.iter().copied())).collect(),
         ..Chart::default()
     };
-    Ok(Outcome { suffix: "", json, charts: vec![(String::new(), chart)] })
+    Ok(Outcome { json, charts: vec![(String::new(), chart)] })
 }

@@ -84,9 +84,8 @@ fn report(workshop: &Workshop, errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, p
             x_label: "shared neurons".into(),
             y_label: "error, %".into(),
             logarithmic: true,
-            mark: None,
             series: series.collect(),
-            places: Vec::new(),
+            ..Chart::default()
         };
         charts.push((format!("-{layer}"), chart));
         let by_method = METHODS.iter().zip(errors).map(|((name, _, _), method)| {
@@ -101,5 +100,5 @@ fn report(workshop: &Workshop, errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, p
         "paper".into(),
         json!({ "increase_first_layer": 0.95, "random_error_first_layer": 33.47, "increase": 1.50 }),
     );
-    Outcome { suffix: "", json: Value::Object(json), charts }
+    Outcome { json: Value::Object(json), charts }
 }

@@ -121,7 +121,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         };
         charts.push((format!("-{}", kind.architecture), chart));
     }
-    Ok(Outcome { suffix: "", json: Value::Object(all), charts })
+    Ok(Outcome { json: Value::Object(all), charts })
 }
 
 fn measure(workshop: &Workshop, kind: &Kind) -> Result<([f64; 2], Vec<Measured>)> {

@@ -72,7 +72,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
             json!({ "tasks": TASKS, "separate": before.map(|f| f.json()), "levels": levels.collect::<Vec<Value>>() });
         json.insert(architecture.to_owned(), value);
     }
-    Ok(Outcome { suffix: "", json: Value::Object(json), charts })
+    Ok(Outcome { json: Value::Object(json), charts })
 }
 
 fn measure(workshop: &Workshop, architecture: &str) -> Result<(Vec<Level>, [Figure; 2], usize)> {

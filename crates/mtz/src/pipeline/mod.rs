@@ -94,7 +94,7 @@ pub fn zip(
     let weights: Vec<f64> = tasks.iter().map(|t| t.weight / total).collect();
     let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
     let spare = Spare::all(&joint, tasks, &samples, plan)?;
-    let fewer = on_the_way(&joint, tasks);
+    let fewer = on_the_way(&joint, tasks, plan);
     let key = || fingerprint(&originals, tasks, &samples, plan);
     let checkpoint = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key()?)).transpose()?;
     let saved = checkpoint.as_ref().map(Checkpoint::load).transpose()?.flatten();
@@ -150,10 +150,10 @@ pub fn zip(
             Recipe::Best => 0,
         };
         let mut losses = Losses::over(wanted);
+        let diary = plan.checkpoint.as_ref().map(|folder| Diary::new(&folder.join("retraining")));
         if wanted > 0 {
             // Weights that were passed will change, and retraining needs the room.
             walks.fill(Walks::default());
-            let diary = plan.checkpoint.as_ref().map(|folder| Diary::new(&folder.join("retraining")));
             done = retrain(&mut joint, tasks, &originals, plan, wanted, diary.as_ref(), |i, now| {
                 losses.add(i, now);
                 listen((layer, depth, Doing::Retraining(i, wanted)))
@@ -180,6 +180,7 @@ pub fn zip(
         if let Some(checkpoint) = &checkpoint {
             let known: Vec<Json> = layers.iter().map(LayerReport::to_json).collect();
             checkpoint.save(layers.len(), &joint, &json!({ "error_before": error_before, "layers": known }))?;
+            diary.iter().for_each(Diary::close);
         }
     }
     Ok(Zipped { joint, error_before, layers, parameters_before, nonzero_before, iterations })
@@ -188,25 +189,23 @@ pub fn zip(
 /// Multiply-adds that measuring the errors after a layer may take; a large network is measured on fewer samples until the last layer is merged.
 const MEASURING: usize = 30_000_000_000;
 
-/// At least so many are measured, to tell a percent;
-const TELLING: usize = 500;
-/// but networks so large that this would take so many times longer than meant are not measured until the last layer.
+/// Networks so large that measuring [`Plan::measured`] samples would take so many times longer than meant are not measured until the last layer.
 const TOO_LONG: usize = 25;
 
 /// The tasks with those samples that errors are measured on after every layer but the last.
-pub fn on_the_way<'a>(joint: &Joint, tasks: &[Task<'a>]) -> Vec<Task<'a>> {
-    tasks.iter().zip(few_to_measure(joint, tasks)).map(|(t, few)| t.to_measure(few)).collect()
+pub fn on_the_way<'a>(joint: &Joint, tasks: &[Task<'a>], plan: &Plan) -> Vec<Task<'a>> {
+    tasks.iter().zip(few_to_measure(joint, tasks, plan)).map(|(t, few)| t.to_measure(few)).collect()
 }
 
 /// How many samples of each task that is.
-pub(crate) fn few_to_measure(joint: &Joint, tasks: &[Task]) -> Vec<usize> {
+pub(crate) fn few_to_measure(joint: &Joint, tasks: &[Task], plan: &Plan) -> Vec<usize> {
     let samples = |m: &Member| MEASURING / m.effort().max(1);
     joint
         .members
         .iter()
         .map(samples)
         .take(tasks.len())
-        .map(|n| if TOO_LONG * n < TELLING { 0 } else { n.max(TELLING) })
+        .map(|n| if TOO_LONG * n < plan.measured { 0 } else { n.max(plan.measured) })
         .collect()
 }
 
@@ -256,7 +255,7 @@ pub(crate) fn measured_at_a_time(graph: &Graph, memory: u64) -> usize {
 }
 
 /// What makes a run this one and no other: if any of it changes, so may the result.
-fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan: &Plan) -> Result<String> {
+pub(crate) fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan: &Plan) -> Result<String> {
     let mut print = Fingerprint::default();
     print.text(env!("CARGO_PKG_VERSION"));
     print.text(&format!("{:?}", Plan { checkpoint: None, ..plan.clone() }));

@@ -88,6 +88,8 @@ pub struct Plan {
     pub weight_decay: f32,
     /// Samples of each task per iteration.
     pub batch_size: usize,
+    /// Errors after each layer are measured on at least so many samples of each task, where there are so many; on more if the networks are small.
+    pub measured: usize,
     /// Where random numbers begin.
     pub seed: u64,
     /// Bytes to stay within.
@@ -116,6 +118,7 @@ impl Plan {
             rate: 2e-3,
             weight_decay: 0.0,
             batch_size: 256,
+            measured: 500,
             seed: 0,
             memory: crate::run::DEFAULT_MEMORY,
             checkpoint: None,

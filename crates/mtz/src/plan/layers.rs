@@ -272,7 +272,10 @@ impl Layer {
 /// Why the units of a convolution or matrix product cannot be shared.
 fn obstacle(graph: &Graph, node: &Node) -> Option<&'static str> {
     let constant = |i: usize| node.inputs.get(i).copied().flatten().map(|id| graph[id].constant.as_ref());
-    let is_row = |t: &Tensor| t.data().len() == t.shape().iter().copied().max().unwrap_or(0);
+    // One number may stand for all units, and a column has one for each sample: neither is a row.
+    let output = graph[node.output].shape.at(1);
+    let units = if matches!(node.op, Op::Conv(_)) { output.get(1) } else { output.last() };
+    let is_row = |t: &Tensor| units.is_some_and(|n| t.data().len() == *n && t.shape().last() == Some(n));
     match &node.op {
         Op::Conv(conv) if conv.groups > 1 => Some("its kernels read channels of their own (depthwise or grouped)"),
         Op::Gemm(gemm) if gemm.alpha != 1.0 || gemm.beta != 1.0 || gemm.transpose_a => {

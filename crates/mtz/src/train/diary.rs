@@ -32,6 +32,11 @@ impl Diary {
         Self { every, ..self }
     }
 
+    /// What the run led to is safe elsewhere: nobody goes on from here.
+    pub fn close(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+
     /// Opens it for a run: everything that decides about its result goes into the mark.
     pub(super) fn open(&self, learners: &[Learner], steps: usize, how: &Rule) -> Pages {
         let mut mark = Fingerprint::default();
@@ -136,8 +141,8 @@ impl Pages {
         Ok(())
     }
 
-    /// The run is over: nobody goes on from here.
-    pub fn close(&self) {
-        let _ = std::fs::remove_file(&self.path);
+    /// Writes the state after the last step.
+    pub fn end(&self, parameters: &mut Parameters, optimizer: &mut Optimizer) -> Result<()> {
+        self.write(self.steps, parameters, optimizer).map_err(|e| Error::io(&self.path, &e))
     }
 }

@@ -99,7 +99,8 @@ struct Running<'a, 'l> {
 }
 
 /// Trains all learners at once for `steps` steps, changing `parameters`. `after` hears of every step (its number from 1, and each task's loss) and may
-/// stop the run. With a `diary` a run that was killed goes on; of steps done before that, `after` hears nothing. Returns the steps done.
+/// stop the run. With a `diary` a run that was killed goes on; of steps done before that, `after` hears nothing. Who has saved what came out closes the diary.
+/// Returns the steps done.
 pub fn learn(
     parameters: &mut Parameters,
     learners: &[Learner],
@@ -149,8 +150,9 @@ pub fn learn(
     if parameters.iter_mut().any(|p| p.data.iter().any(|x| !x.is_finite())) {
         return Err(Error::data(format!("weights are not finite after step {steps}")).hint("use a smaller --lr"));
     }
-    if let Some(pages) = pages {
-        pages.close();
+    // What comes behind the last step may be killed, too.
+    if let Some(pages) = pages.filter(|_| first < steps) {
+        pages.end(parameters, &mut optimizer)?;
     }
     Ok(steps)
 }
