@@ -98,6 +98,8 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         let fewer = on_the_way(&start, &tasks, &plan);
         Ok(json!(errors(&start.graphs(), &fewer, &plan)?))
     })?;
+    let together =
+        notebook.remember("vgg-together", || Ok(json!(measure(&from_scratch(workshop, notebook, &benches)?)?)))?;
     let head = ["error %", "objects", "faces", "increase", "", "mean", "shared"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let lost = |errors: &Value| {
@@ -130,8 +132,6 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     let adaptive_increase =
         tell(&format!("adaptive, {ITERATIONS} iterations"), &adaptive["retrained"], adaptive["sharing"].as_f64());
 
-    let together =
-        notebook.remember("vgg-together", || Ok(json!(measure(&from_scratch(workshop, notebook, &benches)?)?)))?;
     let together_increase = tell("one network trained on both", &together, None);
 
     let [.., last] = &PAPER;
