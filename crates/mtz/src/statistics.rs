@@ -63,6 +63,16 @@ impl<'a> Calibration<'a> {
         Self { batch_size, room, memory, ..self }
     }
 
+    fn seed_of(&self, batch: usize) -> u64 {
+        random::bits(self.seed, batch as u64)
+    }
+
+    /// The images of one batch.
+    fn images(&self, number: usize, batch: &[usize]) -> Result<Tensor> {
+        let shift = Augmentation { shift: self.shift, flip: false };
+        Ok(shift.apply(self.feed.batch(batch)?, self.seed_of(number)))
+    }
+
     /// Whether samples of a layer are kept beside the sums: a rectifier follows, and there is room for them.
     pub fn keeps_samples(&self, graph: &Graph, layer: &Layer) -> bool {
         let numbers = positions(graph, layer, self.samples.len()).saturating_mul(layer.columns() + 2 * layer.units);
@@ -155,9 +165,7 @@ pub fn moments(
     let mut samples = from.keeps_samples(merged, layer).then(|| Samples::new(layer.columns(), layer.units));
     let places: Vec<usize> = merged[layer.answer()].shape.at(1).into_iter().skip(2).collect();
     for (i, batch) in from.samples.chunks(from.batch_size.max(1)).enumerate() {
-        let seed = random::bits(from.seed, i as u64);
-        let shift = Augmentation { shift: from.shift, flip: false };
-        let x = shift.apply(from.feed.batch(batch)?, seed);
+        let x = from.images(i, batch)?;
         let mut seen = inputs.run(i, &x)?;
         let mut answers = outputs.as_mut().map(|step| step.run(i, &x)).transpose()?.unwrap_or_default();
         let other = if sum.is_some() { seen.pop() } else { None };
@@ -175,7 +183,7 @@ pub fn moments(
         let (x, y, floor) = match &layer.conv {
             None => (data(Some(&seen)), data(answers.as_ref()), data(floor.as_ref())),
             Some(conv) => {
-                let at = Places::chosen(&places, seen.shape()[0], wanted, !seed);
+                let at = Places::chosen(&places, seen.shape()[0], wanted, !from.seed_of(i));
                 let of = |t: Option<Tensor>| t.map_or_else(Vec::new, |t| at.outputs(&t));
                 (at.patches(conv, layer, &seen), of(answers), of(floor))
             }
@@ -185,6 +193,33 @@ pub fn moments(
     }
     moments.mirror();
     Ok(Seen { moments, samples })
+}
+
+/// Mean and variance of every channel of a value, over samples and positions. The walk stands at `node` afterwards.
+pub fn spread(
+    graph: &Graph,
+    value: ValueId,
+    node: usize,
+    from: &Calibration,
+    walk: &mut Walk,
+) -> Result<Vec<(f64, f64)>> {
+    let mut step = walk.step(graph, &[value], node, from.samples.len(), (from.room, from.memory))?;
+    let channels = graph[value].shape.at(1).get(1).copied().unwrap_or(1);
+    let (mut sums, mut count) = (vec![(0.0, 0.0); channels], 0);
+    for (i, batch) in from.samples.chunks(from.batch_size.max(1)).enumerate() {
+        let seen = step.run(i, &from.images(i, batch)?)?;
+        let Some(seen) = seen.first() else { return Err(Error::model("a normalisation has no input")) };
+        let plane = seen.shape().iter().skip(2).product::<usize>().max(1);
+        count += batch.len() * plane;
+        for image in seen.data().chunks(channels * plane) {
+            for (sum, plane) in sums.iter_mut().zip(image.chunks(plane)) {
+                sum.0 += plane.iter().map(|x| f64::from(*x)).sum::<f64>();
+                sum.1 += plane.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
+            }
+        }
+    }
+    let count = count.max(1) as f64;
+    Ok(sums.into_iter().map(|(x, xx)| (x / count, (xx / count - (x / count).powi(2)).max(0.0))).collect())
 }
 
 /// What of the merged network a layer's statistics see, and what of the original, if it is asked.

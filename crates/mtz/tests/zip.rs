@@ -9,7 +9,7 @@ use mtz::data::{self, Feed, Normalisation, OpenOptions, Part};
 use mtz::graph::Graph;
 use mtz::merge::{Align, Matching, Recipe, Share};
 use mtz::pipeline::{Plan, Task, Zipped, zip};
-use mtz::plan::{Joint, permute_hidden};
+use mtz::plan::{Joint, Layer, permute_hidden};
 use mtz::run::Runner;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -101,7 +101,7 @@ fn nothing_shared_is_the_original_bit_for_bit() {
         let file = onnx_and_back(&zipped.joint);
         for (original, member) in [&a, &b].into_iter().zip(&file.members) {
             let weights = |g: &Graph| {
-                let layers = mtz::plan::Layer::all(g).unwrap();
+                let layers = Layer::all(g).unwrap();
                 layers.iter().map(|l| l.read(g)).collect::<Vec<_>>()
             };
             assert!(weights(original) == weights(&member.graph), "{recipe:?}: weights changed");
@@ -246,7 +246,7 @@ fn random_sharing_copies_weights() {
     let how = Plan { matching: Matching::Random, ..plan(Share::All, Recipe::Paper) };
     let zipped = together(vec![single("a", a.clone()), single("b", b.clone())], &how);
     let rows = |graph: &Graph| {
-        let layer = &mtz::plan::Layer::all(graph).unwrap()[0];
+        let layer = &Layer::all(graph).unwrap()[0];
         let rows: Vec<Vec<u32>> =
             layer.read(graph).chunks(layer.columns() + 1).map(|r| r.iter().map(|x| x.to_bits()).collect()).collect();
         rows
@@ -272,4 +272,33 @@ fn a_common_input_needs_one_shape() {
     let different = Joint::beside(vec![single("a", a), single("b", other)]).unwrap();
     let error = assemble::to_graph(&different, true).unwrap_err().to_string();
     assert!(error.contains("the input of b is [N, 1, 20, 20], that of a is [N, 1, 28, 28]"), "{error}");
+}
+
+/// What the paper's recipe does to the sums of pre-activation blocks, the normalisations that read them know.
+#[test]
+fn normalisations_behind_sums_know_what_they_see() {
+    let shape = Shape { input: vec![3, 16, 16], outputs: 4, mean: vec![0.4; 3], std: vec![0.6; 3] };
+    let network = |seed| architecture::build("resnet-20-v2", &shape, 0.25, seed).unwrap();
+    let start = Joint::beside(vec![single("a", network(1)), single("b", network(2))]).unwrap();
+    let feed = noise::noise(&start.members[0].graph, 60);
+    let tasks = ["a", "b"].map(|name| Task { test: None, ..Task::whole(name, &feed, &feed) });
+    let plan = plan(Share::All, Recipe::Paper);
+    let before = start.clone();
+    let zipped = zip(start, &tasks, &plan, |_| ControlFlow::Continue(())).unwrap();
+    for (member, original) in zipped.joint.members.iter().zip(&before.members) {
+        let norms = Layer::free_norms(&member.graph, &member.layers);
+        assert_eq!(norms.len(), 10);
+        for (_, x, [mean, _]) in norms {
+            let images = feed.batch(&(0..60).collect::<Vec<_>>()).unwrap();
+            let seen = Runner::with_taps(&member.graph, &[x]).run(&[images]).unwrap().remove(0);
+            let (channels, plane) = (seen.shape()[1], seen.shape()[2] * seen.shape()[3]);
+            let stored = |graph: &Graph| graph[mean].constant.as_ref().unwrap().data().to_vec();
+            for (channel, stored) in stored(&member.graph).into_iter().enumerate() {
+                let own = seen.data().chunks(plane).skip(channel).step_by(channels).flatten();
+                let mean = own.sum::<f32>() / (60 * plane) as f32;
+                assert!((mean - stored).abs() < 1e-3 * (1.0 + mean.abs()), "{mean} {stored}");
+            }
+            assert_ne!(stored(&member.graph), stored(&original.graph));
+        }
+    }
 }

@@ -25,7 +25,7 @@ use crate::run::Runner;
 use crate::simplify;
 use crate::statistics::Walks;
 use crate::train::Diary;
-use collect::layer_moments;
+use collect::{layer_moments, renormalise};
 use layer_report::optional_numbers;
 use rayon::prelude::*;
 use retrain::Losses;
@@ -138,6 +138,10 @@ pub fn zip(
         let options = merge::Options { share, matching, recipe, align, streams, ridge, rounds, seed };
         let merged = merge_layer(&mut joint, layer, &collected, &weights, head, &options)?;
         drop(collected);
+        // Where sums are fitted to what they were, their statistics taken anew are no better (docs/methods.md).
+        if plan.recipe == Recipe::Paper {
+            renormalise(&mut joint, layer, &from, &mut walks)?;
+        }
         let last = layer + if plan.recipe == Recipe::Paper { 2 } else { 1 } >= depth;
         let measured = if last { tasks } else { &fewer };
         let error_zipped = errors(&joint.graphs(), measured, plan)?;

@@ -168,6 +168,15 @@ impl Layer {
         Ok(layers)
     }
 
+    /// Normalisations that belong to no layer because a sum or a concatenation stands in front of them, as in pre-activation blocks: node, what it reads, mean
+    /// and variance.
+    pub fn free_norms(graph: &Graph, layers: &[Self]) -> Vec<(usize, ValueId, [ValueId; 2])> {
+        let owned: BTreeSet<ValueId> = layers.iter().filter_map(|l| l.norm.map(|n| n.output)).collect();
+        let nodes = graph.nodes().iter().enumerate().filter(|(_, n)| !owned.contains(&n.output));
+        let norm = |n: &Node| n.inputs.first().copied().flatten().and_then(|x| Some((x, Norm::behind(graph, n, x)?)));
+        nodes.filter_map(|(i, n)| norm(n).map(|(x, norm)| (i, x, [norm.mean, norm.variance]))).collect()
+    }
+
     /// Nodes with weights whose units cannot be shared: name, weights, and why.
     pub fn private(graph: &Graph) -> Vec<(String, usize, &'static str)> {
         let weights = |n: &Node| {
