@@ -6,10 +6,9 @@ use super::settings::{Plan, Task};
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::merge::Recipe;
-use crate::plan::{Joint, Layer, Member};
+use crate::plan::{FreeNorm, Joint, Member};
 use crate::random;
 use crate::statistics::{BATCH, Calibration, Seen, Walks, bytes_per_image, moments, positions, spread, wanted};
-use crate::tensor::Tensor;
 use rayon::prelude::*;
 
 /// How each task's statistics of a layer are collected. `samples` are those of each task that may be used.
@@ -68,27 +67,27 @@ pub(super) fn layer_moments(
         .collect()
 }
 
-/// Takes the statistics of normalisations between a merged layer and the next one anew, in tasks that see other values there than they did. They belong to no
-/// layer, so that no fit has set them.
-pub(super) fn renormalise(joint: &mut Joint, layer: usize, from: &[Calibration], walks: &mut [Walks]) -> Result<()> {
+/// Sets normalisations between a merged layer and the next one anew, in tasks that see other values there than they did. They belong to no layer, so that no fit has
+/// set them: with mean m and deviation s of what the merged network brings, and those of the original, they answer γ (x' − μ)/σ + β for x' = m_o + (x − m) s_o/s, so that
+/// every channel has the mean and deviation it had (Jordan et al. 2022, REPAIR).
+pub(super) fn renormalise(
+    joint: &mut Joint,
+    originals: &[Graph],
+    layer: usize,
+    from: &[Calibration],
+    walks: &mut [Walks],
+) -> Result<()> {
     let changed: Vec<bool> = (0..joint.members.len()).map(|t| joint.has_changed(t, layer + 1)).collect();
-    let tasks = joint.members.par_iter_mut().zip(changed).zip(from.par_iter().zip(walks));
-    tasks.filter(|((_, changed), _)| *changed).try_for_each(|((member, _), (from, walks))| {
+    let tasks = joint.members.par_iter_mut().zip(originals).zip(changed).zip(from.par_iter().zip(walks));
+    tasks.filter(|((_, changed), _)| *changed).try_for_each(|(((member, original), _), (from, walks))| {
         let end = member.layers.get(layer + 1).map_or(member.graph.nodes().len(), |next| next.node);
         let between = member.layers[layer].node..end;
-        for (node, x, [mean, variance]) in Layer::free_norms(&member.graph, &member.layers) {
-            if !between.contains(&node) {
-                continue;
+        for norm in FreeNorm::all(&member.graph, &member.layers) {
+            if between.contains(&norm.node) {
+                let now = spread(&member.graph, norm.input, norm.node, from, &mut walks.merged)?;
+                let before = spread(original, norm.input, norm.node, from, &mut walks.original)?;
+                member.graph = norm.moved(&member.graph, &before, &now)?;
             }
-            let seen = spread(&member.graph, x, node, from, &mut walks.merged)?;
-            member.graph = member.graph.with_constants(|id, tensor| {
-                let new = |pick: fn(&(f64, f64)) -> f64| seen.iter().map(|s| pick(s) as f32).collect();
-                match id {
-                    id if id == mean => Tensor::new(tensor.shape().to_vec(), new(|s| s.0)),
-                    id if id == variance => Tensor::new(tensor.shape().to_vec(), new(|s| s.1)),
-                    _ => Ok(tensor.clone()),
-                }
-            })?;
         }
         Ok(())
     })

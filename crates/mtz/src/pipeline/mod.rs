@@ -138,9 +138,9 @@ pub fn zip(
         let options = merge::Options { share, matching, recipe, align, streams, ridge, rounds, seed };
         let merged = merge_layer(&mut joint, layer, &collected, &weights, head, &options)?;
         drop(collected);
-        // Where sums are fitted to what they were, their statistics taken anew are no better (docs/methods.md).
+        // Where sums are fitted to what they were, there is nothing to set right (docs/methods.md).
         if plan.recipe == Recipe::Paper {
-            renormalise(&mut joint, layer, &from, &mut walks)?;
+            renormalise(&mut joint, &originals, layer, &from, &mut walks)?;
         }
         let last = layer + if plan.recipe == Recipe::Paper { 2 } else { 1 } >= depth;
         let measured = if last { tasks } else { &fewer };

@@ -168,15 +168,6 @@ impl Layer {
         Ok(layers)
     }
 
-    /// Normalisations that belong to no layer because a sum or a concatenation stands in front of them, as in pre-activation blocks: node, what it reads, mean
-    /// and variance.
-    pub fn free_norms(graph: &Graph, layers: &[Self]) -> Vec<(usize, ValueId, [ValueId; 2])> {
-        let owned: BTreeSet<ValueId> = layers.iter().filter_map(|l| l.norm.map(|n| n.output)).collect();
-        let nodes = graph.nodes().iter().enumerate().filter(|(_, n)| !owned.contains(&n.output));
-        let norm = |n: &Node| n.inputs.first().copied().flatten().and_then(|x| Some((x, Norm::behind(graph, n, x)?)));
-        nodes.filter_map(|(i, n)| norm(n).map(|(x, norm)| (i, x, [norm.mean, norm.variance]))).collect()
-    }
-
     /// Nodes with weights whose units cannot be shared: name, weights, and why.
     pub fn private(graph: &Graph) -> Vec<(String, usize, &'static str)> {
         let weights = |n: &Node| {
@@ -305,6 +296,58 @@ fn one_to_one(units: impl Iterator<Item = Option<(usize, usize)>>) -> Option<Vec
     let distinct: BTreeSet<usize> = units.iter().map(|(_, unit)| *unit).collect();
     let first = units.first()?.0;
     (distinct.len() == units.len() && units.iter().all(|(layer, _)| *layer == first)).then_some(units)
+}
+
+/// A normalisation that belongs to no layer because a sum or a concatenation stands in front of it, as in pre-activation blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct FreeNorm {
+    /// The position of its node in the graph.
+    pub node: usize,
+    /// What it reads.
+    pub input: ValueId,
+    norm: Norm,
+}
+
+impl FreeNorm {
+    /// All that there are in a network with these layers, in the order they run.
+    pub fn all(graph: &Graph, layers: &[Layer]) -> Vec<Self> {
+        let owned: BTreeSet<ValueId> = layers.iter().filter_map(|l| l.norm.map(|n| n.output)).collect();
+        let nodes = graph.nodes().iter().enumerate().filter(|(_, n)| !owned.contains(&n.output));
+        let free = |(node, n): (usize, &Node)| {
+            let input = n.inputs.first().copied().flatten()?;
+            Some(Self { node, input, norm: Norm::behind(graph, n, input)? })
+        };
+        nodes.filter_map(free).collect()
+    }
+
+    /// What it computes.
+    pub fn output(&self) -> ValueId {
+        self.norm.output
+    }
+
+    /// The network with statistics that give channels with the second mean and variance the answers which those with the first had: with
+    /// k² = v₁/v₂, mean = m₂ − (m₁ − mean)/k and variance + ε = (variance + ε)/k².
+    pub fn moved(&self, graph: &Graph, before: &[(f64, f64)], now: &[(f64, f64)]) -> Result<Graph> {
+        let epsilon = f64::from(self.norm.op.epsilon);
+        // A channel that never changes has no deviation to bring back.
+        let still = |variance: f64| variance <= 1e-12;
+        let ratio = |v1: f64, v2: f64| if still(v1) || still(v2) { 1.0 } else { v1 / v2 };
+        graph.with_constants(|id, tensor| {
+            let channels = tensor.data().iter().map(|x| f64::from(*x)).zip(before.iter().zip(now));
+            let data: Vec<f32> = match id {
+                id if id == self.norm.mean => {
+                    channels.map(|(mean, (b, n))| (n.0 - (b.0 - mean) / ratio(b.1, n.1).sqrt()) as f32).collect()
+                }
+                id if id == self.norm.variance => {
+                    let new =
+                        |(old, (b, n)): (f64, (&(f64, f64), &(f64, f64)))| (old + epsilon) / ratio(b.1, n.1) - epsilon;
+                    channels.map(|channel| new(channel).max(0.0) as f32).collect()
+                }
+                _ => return Ok(tensor.clone()),
+            };
+            Tensor::new(tensor.shape().to_vec(), data)
+        })
+    }
 }
 
 impl Norm {

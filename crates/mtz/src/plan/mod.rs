@@ -5,5 +5,5 @@ mod layers;
 mod units;
 
 pub use joint::{Column, Joint, Member};
-pub use layers::{Layer, Norm, Refit, Source, Sum};
+pub use layers::{FreeNorm, Layer, Norm, Refit, Source, Sum};
 pub use units::{Unit, Units, permute_hidden, reorder};
