@@ -7,13 +7,14 @@ mod noise;
 use mtz::architecture::{self, Task as Shape};
 use mtz::assemble;
 use mtz::error::Result;
-use mtz::graph::Graph;
+use mtz::graph::{Graph, ValueId};
 use mtz::merge::{Align, Recipe, Share, Streams};
 use mtz::onnx;
+use mtz::op::{Add, BatchNormalization, Conv, Flatten, Gemm, GlobalAveragePool, MaxPool, Op, Relu, Window};
 use mtz::pipeline::{Plan, Task, Zipped, zip};
 use mtz::plan::{Joint, permute_hidden};
 use mtz::run::Runner;
-use mtz::tensor::Tensor;
+use mtz::tensor::{Dim, Tensor};
 use noise::noise;
 use std::ops::ControlFlow;
 
@@ -83,6 +84,93 @@ fn our_own_networks_find_themselves() {
         let shape = Shape { input: vec![3, 32, 32], outputs: 5, mean: vec![], std: vec![] };
         check(name, &architecture::build(name, &shape, width, 1).unwrap());
     }
+}
+
+/// A small Xception (Chollet 2017): separable convolutions without an activation inside, pooled residual blocks with a strided shortcut, plain ones with none.
+struct Xception {
+    graph: Graph,
+    weights: u64,
+}
+
+impl Xception {
+    fn build() -> Graph {
+        let mut graph = Graph::new("xception");
+        let dims = [Dim::Batch(1)].into_iter().chain([3, 16, 16].map(Dim::Fixed)).collect();
+        let x = graph.add_input("x", mtz::tensor::Shape::new(dims).unwrap());
+        let mut b = Self { graph, weights: 0 };
+        let x = b.conv(x, (3, 8), (3, 2), 1);
+        let x = b.norm(x, 8);
+        let shortcut = b.conv(x, (8, 12), (1, 2), 1);
+        let shortcut = b.norm(shortcut, 12);
+        let inside = b.separable(x, (8, 12));
+        let inside = b.separable(inside, (12, 12));
+        let pooled = b.add(MaxPool { windows: window(3, 2), ceil: false }, vec![inside]);
+        let stream = b.add(Add, vec![pooled, shortcut]);
+        let inside = (0..3).fold(stream, |x, _| b.separable(x, (12, 12)));
+        let stream = b.add(Add, vec![inside, stream]);
+        let last = b.separable(stream, (12, 20));
+        let last = b.add(Relu, vec![last]);
+        let pooled = b.add(GlobalAveragePool, vec![last]);
+        let flat = b.add(Flatten { axis: 1 }, vec![pooled]);
+        let (weight, bias) = (b.weight(&[20, 5]), b.weight(&[5]));
+        let y = b.add(Gemm::PLAIN, vec![flat, weight, bias]);
+        b.graph.add_output(y);
+        b.graph
+    }
+
+    fn weight(&mut self, shape: &[usize]) -> ValueId {
+        self.weights += 1;
+        let count: usize = shape.iter().product();
+        let scale = (2.0 / shape.iter().skip(1).product::<usize>() as f32).sqrt();
+        let data = (0..count as u64).map(|i| scale * mtz::random::normal(self.weights, i)).collect();
+        self.graph.add_constant(format!("w{}", self.weights), Tensor::new(shape.to_vec(), data).unwrap()).unwrap()
+    }
+
+    fn add(&mut self, op: impl Into<Op>, inputs: Vec<ValueId>) -> ValueId {
+        let name = format!("n{}", self.graph.nodes().len());
+        self.graph.add_node(name.clone(), op, inputs.into_iter().map(Some).collect(), name + ".output").unwrap()
+    }
+
+    fn conv(
+        &mut self,
+        x: ValueId,
+        (from, to): (usize, usize),
+        (size, stride): (usize, usize),
+        groups: usize,
+    ) -> ValueId {
+        let weight = self.weight(&[to, from / groups, size, size]);
+        self.add(Conv { windows: window(size, stride), groups }, vec![x, weight])
+    }
+
+    fn norm(&mut self, x: ValueId, channels: usize) -> ValueId {
+        let [scale, mean, bias] = [0.3, 0.1, 0.2].map(|by| {
+            self.weights += 1;
+            let data = (0..channels as u64)
+                .map(|i| by * mtz::random::normal(self.weights, i) + if by > 0.25 { 1.0 } else { 0.0 });
+            let data = Tensor::new(vec![channels], data.collect()).unwrap();
+            self.graph.add_constant(format!("w{}", self.weights), data).unwrap()
+        });
+        self.weights += 1;
+        let ones = Tensor::new(vec![channels], vec![1.5; channels]).unwrap();
+        let variance = self.graph.add_constant(format!("w{}", self.weights), ones).unwrap();
+        self.add(BatchNormalization { epsilon: 1e-3, momentum: 0.9 }, vec![x, scale, bias, mean, variance])
+    }
+
+    fn separable(&mut self, x: ValueId, (from, to): (usize, usize)) -> ValueId {
+        let x = self.add(Relu, vec![x]);
+        let x = self.conv(x, (from, from), (3, 1), from);
+        let x = self.conv(x, (from, to), (1, 1), 1);
+        self.norm(x, to)
+    }
+}
+
+fn window(size: usize, stride: usize) -> Vec<Window> {
+    vec![Window { size, stride, dilation: 1, before: size / 2, after: size / 2 }; 2]
+}
+
+#[test]
+fn a_network_of_separable_convolutions_finds_itself() {
+    check("xception", &Xception::build());
 }
 
 /// Half of the filters shared: the file holds what the model counts, gives back the same model, and weights from units that are only

@@ -338,11 +338,9 @@ impl FreeNorm {
                 id if id == self.norm.mean => {
                     channels.map(|(mean, (b, n))| (n.0 - (b.0 - mean) / ratio(b.1, n.1).sqrt()) as f32).collect()
                 }
-                id if id == self.norm.variance => {
-                    let new =
-                        |(old, (b, n)): (f64, (&(f64, f64), &(f64, f64)))| (old + epsilon) / ratio(b.1, n.1) - epsilon;
-                    channels.map(|channel| new(channel).max(0.0) as f32).collect()
-                }
+                id if id == self.norm.variance => channels
+                    .map(|(variance, (b, n))| ((variance + epsilon) / ratio(b.1, n.1) - epsilon).max(0.0) as f32)
+                    .collect(),
                 _ => return Ok(tensor.clone()),
             };
             Tensor::new(tensor.shape().to_vec(), data)
