@@ -298,7 +298,8 @@ fn one_to_one(units: impl Iterator<Item = Option<(usize, usize)>>) -> Option<Vec
     (distinct.len() == units.len() && units.iter().all(|(layer, _)| *layer == first)).then_some(units)
 }
 
-/// A normalisation that belongs to no layer because a sum or a concatenation stands in front of it, as in pre-activation blocks.
+/// A normalisation that belongs to no layer because something else stands in front of it: a sum or a concatenation, as in pre-activation blocks, or a depthwise
+/// convolution.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeNorm {
     /// The position of its node in the graph.
