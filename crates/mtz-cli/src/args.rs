@@ -169,6 +169,10 @@ pub struct Zip {
     /// samples that zipping does not use otherwise
     #[arg(long, value_name = "POINTS", conflicts_with = "share", help_heading = "Sharing")]
     pub max_error_increase: Option<f64>,
+    /// Standard errors of what was lost that must fit into --max-error-increase as well: few samples tell little, and what just fits on them may not
+    /// fit on others. 0 takes what was lost as measured
+    #[arg(long, value_name = "N", default_value_t = 0.0, requires = "max_error_increase", help_heading = "Sharing")]
+    pub margin: f64,
     /// Share as little as brings the joint model to this size: a part of all networks together like 60%, or bytes like 30MB
     #[arg(long, value_name = "SIZE", conflicts_with = "share", value_parser = size, help_heading = "Sharing")]
     pub target_size: Option<Size>,

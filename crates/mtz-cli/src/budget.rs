@@ -13,11 +13,15 @@ use std::ops::ControlFlow;
 pub fn asked(args: &Zip) -> Result<Option<Budget>> {
     let budget = Budget {
         max_error_increase: args.max_error_increase,
+        margin: args.margin,
         target_size: args.target_size,
         min_sharing: args.min_sharing,
     };
     if let Some(points) = args.max_error_increase.filter(|p| !(p.is_finite() && *p >= 0.0)) {
         return Err(Error::usage(format!("--max-error-increase {points} is not a number of points")));
+    }
+    if !(args.margin.is_finite() && args.margin >= 0.0) {
+        return Err(Error::usage(format!("--margin {} is not a number of standard errors", args.margin)));
     }
     Ok(Some(budget).filter(|b| *b != Budget::default()))
 }
@@ -56,7 +60,8 @@ pub fn to_json(args: &Zip, found: &Found, start: &Joint) -> Value {
     let point = |(i, p): (usize, &Point)| {
         json!({
             "parameters": p.parameters, "size": p.parameters as f64 / before as f64, "sharing": p.sharing,
-            "error_increase": by(&names, &p.increase), "shares": by(&layers, &p.shares), "iterations": p.iterations,
+            "error_increase": by(&names, &p.increase), "standard_error": by(&names, &p.standard_error),
+            "shares": by(&layers, &p.shares), "iterations": p.iterations,
             "chosen": i == found.chosen, "pareto": p.is_best_of(&found.points),
         })
     };
@@ -65,7 +70,7 @@ pub fn to_json(args: &Zip, found: &Found, start: &Joint) -> Value {
         Size::Bytes(bytes) => json!({ "bytes": bytes }),
     });
     json!({
-        "max_error_increase": args.max_error_increase, "target_size": size, "min_sharing": args.min_sharing,
+        "max_error_increase": args.max_error_increase, "margin": args.margin, "target_size": size, "min_sharing": args.min_sharing,
         "met": found.missed.is_empty(), "missed": found.missed, "held_out": Value::Object(names.iter().zip(&found.held_out).map(|(n, count)| ((*n).to_owned(), json!(count))).collect()),
         "points": found.points.iter().enumerate().map(point).collect::<Vec<_>>(),
     })
@@ -89,5 +94,12 @@ pub fn table(found: &Found, tasks: &[Task], before: usize) -> String {
         rows.push(row);
     }
     let held: Vec<String> = found.held_out.iter().map(ToString::to_string).collect();
-    format!("{}\npoints lost on {} held-out training samples", show::table(&rows), held.join(" and "))
+    let errors = found.points.get(found.chosen).map_or(&[][..], |p| &p.standard_error);
+    let errors: Vec<String> = errors.iter().map(|e| format!("{e:.2}")).collect();
+    format!(
+        "{}\npoints lost on {} held-out training samples; of those chosen ± {} (standard error)",
+        show::table(&rows),
+        held.join(" and "),
+        errors.join(" and ")
+    )
 }

@@ -60,7 +60,7 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
     });
     let bar = show::training(common.quiet);
     let begin = Instant::now();
-    let report = fit(&start, &train.feed, &how, None, |news| {
+    let report = fit(&start, &train.feed, &train.feed.all(), &how, None, |news| {
         let (step, total) = news.step;
         bar.set_length(total as u64);
         bar.set_position(step as u64);

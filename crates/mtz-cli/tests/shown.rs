@@ -203,6 +203,14 @@ fn a_budget_is_met_or_the_program_says_so() {
     let lost = |task: &str| chosen["error_increase"][task].as_f64().unwrap();
     assert!(code == 0 && lost("a") <= 0.5 && lost("b") <= 0.5 && chosen["sharing"].as_f64().unwrap() > 0.2, "{chosen}");
 
+    // With a margin less is shared, and what is lost leaves room for it.
+    let (code, report) = zip("sure.onnx", &["--max-error-increase", "0.5", "--margin", "2"]);
+    let sure = report["budget"]["points"].as_array().unwrap().iter().find(|p| p["chosen"] == true).unwrap();
+    let of = |key: &str, task: &str| sure[key][task].as_f64().unwrap();
+    let most = |task: &str| of("error_increase", task) + 2.0 * of("standard_error", task);
+    assert!(code == 0 && most("a") <= 0.5 && most("b") <= 0.5 && of("standard_error", "a") > 0.0, "{sure}");
+    assert!(sure["parameters"].as_u64() > chosen["parameters"].as_u64(), "{sure}");
+
     // Nearly all shared and nothing lost is too much: what loses least is written.
     let (code, report) = zip("both.onnx", &["--max-error-increase", "0", "--min-sharing", "90%"]);
     let points = report["budget"]["points"].as_array().unwrap();

@@ -15,9 +15,10 @@
 use crate::checkpoint::Checkpoint;
 use crate::data::without_a_tenth;
 use crate::error::{Error, Result};
+use crate::evaluate::Mistakes;
 use crate::graph::Graph;
 use crate::merge::{Align, Recipe, Share};
-use crate::pipeline::{self, Doing, Plan, Spare, Task, aligned, chosen, errors, paired_in_order, zip};
+use crate::pipeline::{self, Doing, Plan, Spare, Task, aligned, chosen, mistakes, paired_in_order, zip};
 use crate::plan::{Joint, Source};
 use crate::train::Diary;
 use serde_json::Value as Json;
@@ -28,6 +29,9 @@ use std::ops::ControlFlow;
 pub struct Budget {
     /// Points of error that every task may lose, on held-out samples.
     pub max_error_increase: Option<f64>,
+    /// Standard errors of what was lost on them that must fit in as well; 0 takes it as measured. A search takes what just fits: of two points that lose
+    /// the same, the one that was lucky.
+    pub margin: f64,
     /// How large the joint model may be.
     pub target_size: Option<Size>,
     /// Shared weights at least, in units of the mean network (the paper's measure).
@@ -54,6 +58,8 @@ pub struct Point {
     pub sharing: f64,
     /// Points of error each task lost on held-out samples.
     pub increase: Vec<f64>,
+    /// The standard errors of these.
+    pub standard_error: Vec<f64>,
     /// Iterations of retraining.
     pub iterations: usize,
 }
@@ -69,8 +75,10 @@ impl Point {
         })
     }
 
-    fn loses_at_most(&self, limit: f64) -> bool {
-        self.increase.iter().all(|i| *i <= limit)
+    /// Whether every task stays within the budget, with its margin.
+    fn fits(&self, budget: &Budget) -> bool {
+        let Some(limit) = budget.max_error_increase else { return true };
+        self.increase.iter().zip(&self.standard_error).all(|(lost, error)| lost + budget.margin * error <= limit)
     }
 }
 
@@ -143,7 +151,7 @@ pub fn search(
         Spare::all(start, &learning, &chosen, &with_shares(plan, &names, &vec![0.0; names.len()]))?;
     }
     news("measuring the networks")?;
-    let before = errors(&originals, &measuring, plan)?;
+    let before = mistakes(&originals, &measuring, plan)?;
     let mut count = 0;
     // What is zipped without retraining can be retrained afterwards, where that comes at the end.
     let mut zipped_last: Option<(Vec<f64>, Joint)> = None;
@@ -189,13 +197,18 @@ pub fn search(
             }
         };
         news("measuring")?;
-        let after = errors(&joint.graphs(), &measuring, &plan)?;
-        let lost = after.iter().zip(&before).map(|(a, b)| a.zip(*b).map_or(f64::NAN, |(a, b)| a - b));
+        let after = mistakes(&joint.graphs(), &measuring, &plan)?;
+        let against = |(after, before): (&Option<Mistakes>, &Option<Mistakes>)| match (after, before) {
+            (Some(after), Some(before)) => after.lost_against(before),
+            _ => (f64::NAN, f64::NAN),
+        };
+        let (increase, standard_error) = after.iter().zip(&before).map(against).unzip();
         let point = Point {
             shares: shares.to_vec(),
             parameters: joint.parameters().0,
             sharing: sharing(&joint, start),
-            increase: lost.collect(),
+            increase,
+            standard_error,
             iterations,
         };
         made(&point, &joint)?;
@@ -211,11 +224,12 @@ pub fn search(
         parameters: start.parameters().0,
         sharing: sharing(start, start),
         increase: vec![0.0; tasks.len()],
+        standard_error: vec![0.0; tasks.len()],
         iterations: 0,
     };
     let savings = Savings::new(start, plan, costs);
     let chosen = match budget.max_error_increase {
-        Some(limit) => for_error(limit, &savings, nothing.clone(), plan.retrain, &mut points, &mut measure)?,
+        Some(_) => for_error(budget, &savings, nothing.clone(), plan.retrain, &mut points, &mut measure)?,
         None => {
             // How much is saved can be counted, if only two tasks share: their pairs do not overlap.
             let counted = |part: f64| {
@@ -241,10 +255,10 @@ pub fn search(
 /// Measures a way to share, with so many iterations of retraining per layer.
 type Measure<'m> = dyn FnMut(&[f64], usize, Option<&mut Vec<Vec<f64>>>) -> Result<Point> + 'm;
 
-/// As much as possible without losing more than `limit`: everything if retraining makes up for it, otherwise what bisection finds. Where there is retraining, every
+/// As much as possible without losing more than the budget allows: everything if retraining makes up for it, otherwise what bisection finds. Where there is retraining, every
 /// point has it: what loses too much without it says little about what is lost in the end.
 fn for_error(
-    limit: f64,
+    budget: &Budget,
     savings: &Savings,
     nothing: Point,
     retrain: usize,
@@ -254,10 +268,10 @@ fn for_error(
     if retrain > 0 {
         points.push(measure(&points[0].shares.clone(), retrain, None)?);
     }
-    if points[points.len() - 1].loses_at_most(limit) {
+    if points[points.len() - 1].fits(budget) {
         return Ok(points.len() - 1);
     }
-    if points[0].loses_at_most(limit) {
+    if points[0].fits(budget) {
         return Ok(0);
     }
     points.push(nothing);
@@ -265,7 +279,7 @@ fn for_error(
     for _ in 0..if retrain > 0 { RETRAINED_STEPS } else { STEPS } {
         let middle: f64 = (low + high) / 2.0;
         points.push(measure(&savings.shares(middle), retrain, None)?);
-        if points[points.len() - 1].loses_at_most(limit) {
+        if points[points.len() - 1].fits(budget) {
             (best, low) = (points.len() - 1, middle);
         } else {
             high = middle;
@@ -339,10 +353,13 @@ impl Budget {
     fn missed(&self, point: &Point, start: &Joint) -> Vec<String> {
         let mut missed = Vec::new();
         if let Some(limit) = self.max_error_increase
-            && !point.loses_at_most(limit)
+            && !point.fits(self)
         {
-            let worst = point.increase.iter().copied().fold(f64::NAN, f64::max);
-            missed.push(format!("{worst:.2} points are lost, {limit} are allowed"));
+            let lost = point.increase.iter().zip(&point.standard_error);
+            let worst = lost.max_by(|a, b| (a.0 + self.margin * a.1).total_cmp(&(b.0 + self.margin * b.1)));
+            let (lost, error) = worst.map_or((f64::NAN, f64::NAN), |(lost, error)| (*lost, self.margin * error));
+            let margin = if error > 0.0 { format!(" (and {error:.2} of margin)") } else { String::new() };
+            missed.push(format!("{lost:.2} points are lost{margin}, {limit} are allowed"));
         }
         missed.extend(self.sizes_missed(point.parameters, point.sharing, start));
         if self.max_error_increase.is_some() && point.sharing <= sharing(start, start) {
@@ -495,6 +512,7 @@ mod tests {
             parameters,
             sharing: 0.0,
             increase: increase.to_vec(),
+            standard_error: vec![0.0; 2],
             iterations: 0,
         };
         let points = [

@@ -18,6 +18,43 @@ pub struct Evaluation {
     pub samples: usize,
 }
 
+/// What a network got wrong, sample by sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mistakes {
+    /// Wrong answers to each sample.
+    pub wrong: Vec<u64>,
+    /// Answers to each sample: one class, or as many as there are attributes.
+    pub answers: usize,
+    /// The sum over all answers.
+    pub loss: f64,
+}
+
+impl Mistakes {
+    /// The figures of all samples.
+    pub fn evaluation(&self) -> Evaluation {
+        let answers = (self.wrong.len() * self.answers) as f64;
+        let wrong: u64 = self.wrong.iter().sum();
+        Evaluation { error: 100.0 * wrong as f64 / answers, loss: self.loss / answers, samples: self.wrong.len() }
+    }
+
+    /// Points lost against another network on the same samples, and the standard error of that figure:
+    ///
+    /// ```text
+    /// δ_s = 100 (wrong_s − wrong'_s) / answers      mean δ ± √(Σ (δ_s − mean δ)² / (n (n − 1)))
+    /// ```
+    ///
+    /// Sample by sample, because what both get right or both get wrong says nothing about their difference.
+    pub fn lost_against(&self, before: &Self) -> (f64, f64) {
+        let points = 100.0 / self.answers.max(1) as f64;
+        let lost: Vec<f64> =
+            self.wrong.iter().zip(&before.wrong).map(|(a, b)| points * (*a as f64 - *b as f64)).collect();
+        let count = lost.len() as f64;
+        let mean = lost.iter().sum::<f64>() / count;
+        let squares: f64 = lost.iter().map(|x| (x - mean).powi(2)).sum();
+        (mean, (squares / (count * (count - 1.0).max(1.0))).sqrt())
+    }
+}
+
 /// What the numbers of a network's output mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scores {
@@ -77,8 +114,7 @@ pub struct Options {
 /// Runs the network on all samples and compares its first output with the labels. `progress` hears how many samples
 /// are done.
 pub fn evaluate(graph: &Graph, feed: &Feed, options: Options, progress: impl FnMut(usize)) -> Result<Evaluation> {
-    let all: Vec<usize> = (0..feed.len()).collect();
-    evaluate_on(graph, feed, &all, options, progress)
+    evaluate_on(graph, feed, &feed.all(), options, progress)
 }
 
 /// The same on chosen samples.
@@ -87,8 +123,19 @@ pub fn evaluate_on(
     feed: &Feed,
     samples: &[usize],
     options: Options,
-    mut progress: impl FnMut(usize),
+    progress: impl FnMut(usize),
 ) -> Result<Evaluation> {
+    Ok(mistakes(graph, feed, samples, options, progress)?.evaluation())
+}
+
+/// The same, sample by sample.
+pub fn mistakes(
+    graph: &Graph,
+    feed: &Feed,
+    samples: &[usize],
+    options: Options,
+    mut progress: impl FnMut(usize),
+) -> Result<Mistakes> {
     let labels = feed
         .labels()
         .ok_or_else(|| Error::data("the data has no labels").hint("an .npz needs an array y, or --label NAME"))?;
@@ -104,7 +151,7 @@ pub fn evaluate_on(
         let last = batch.last().copied().unwrap_or(0);
         feed.batch(&batch.iter().copied().chain(std::iter::repeat_n(last, fill)).collect::<Vec<_>>())
     };
-    let (mut wrong, mut loss, mut done) = (0u64, 0.0, 0);
+    let (mut wrong, mut loss) = (Vec::with_capacity(samples.len()), 0.0);
     let mut next = batches.first().map(load).transpose()?;
     for (i, batch) in batches.iter().enumerate() {
         let Some(input) = next.take() else { break };
@@ -112,15 +159,11 @@ pub fn evaluate_on(
         let (outputs, following) = rayon::join(|| runner.run(&[input]), || batches.get(i + 1).map(load).transpose());
         next = following?;
         if let Some(scores) = outputs?.first() {
-            let (batch_wrong, batch_loss) = judge.batch(scores, batch);
-            wrong += batch_wrong;
-            loss += batch_loss;
+            loss += judge.batch(scores, batch, &mut wrong);
         }
-        done += batch.len();
-        progress(done);
+        progress(wrong.len());
     }
-    let answers = (samples.len() * judge.answers_per_sample()) as f64;
-    Ok(Evaluation { error: 100.0 * wrong as f64 / answers, loss: loss / answers, samples: samples.len() })
+    Ok(Mistakes { wrong, answers: judge.answers_per_sample(), loss })
 }
 
 /// Compares scores with labels.
@@ -172,10 +215,10 @@ impl<'l> Judge<'l> {
         }
     }
 
-    /// Wrong answers and total loss of the first rows of `scores`, which belong to these samples.
-    fn batch(&self, scores: &Tensor, samples: &[usize]) -> (u64, f64) {
+    /// The total loss of the first rows of `scores`, which belong to these samples. Their wrong answers go behind those of earlier samples.
+    fn batch(&self, scores: &Tensor, samples: &[usize], wrong: &mut Vec<u64>) -> f64 {
         let rows = scores.data().chunks(self.outputs.max(1)).zip(samples);
-        rows.fold((0, 0.0), |(wrong, loss), (row, &i)| {
+        rows.fold(0.0, |loss, (row, &i)| {
             let (more_wrong, more_loss) = match self.labels {
                 Labels::Classes(classes) if self.outputs == 1 => self.binary(row[0], classes[i] == 1),
                 Labels::Classes(classes) => self.class(row, classes[i] as usize),
@@ -185,7 +228,8 @@ impl<'l> Judge<'l> {
                     .map(|(&score, &truth)| self.binary(score, truth))
                     .fold((0, 0.0), |(w, l), (wrong, loss)| (w + wrong, l + loss)),
             };
-            (wrong + more_wrong, loss + more_loss)
+            wrong.push(more_wrong);
+            loss + more_loss
         })
     }
 
@@ -222,5 +266,33 @@ impl<'l> Judge<'l> {
             _ => (score > 0.0, x.max(0.0) - x * t + (-x.abs()).exp().ln_1p()),
         };
         (u64::from(yes != truth || score.is_nan()), loss)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistakes(wrong: &[u64], answers: usize) -> Mistakes {
+        Mistakes { wrong: wrong.to_vec(), answers, loss: 0.0 }
+    }
+
+    /// Ten samples, three newly wrong and one newly right: SciPy's `sem` of these differences times 100.
+    #[test]
+    fn what_is_lost_has_a_standard_error() {
+        let (before, after) =
+            (mistakes(&[0, 0, 0, 1, 1, 0, 0, 0, 1, 0], 1), mistakes(&[1, 1, 1, 0, 1, 0, 0, 0, 1, 0], 1));
+        let (lost, error) = after.lost_against(&before);
+        assert!((lost - 20.0).abs() < 1e-9 && (error - 20.0).abs() < 1e-9, "{lost} {error}");
+        assert_eq!(after.lost_against(&after), (0.0, 0.0));
+        assert!((lost - (after.evaluation().error - before.evaluation().error)).abs() < 1e-9);
+    }
+
+    /// Of several answers to a sample each counts its part.
+    #[test]
+    fn attributes_count_in_parts() {
+        let (before, after) = (mistakes(&[1, 0, 2, 0], 4), mistakes(&[2, 0, 2, 3], 4));
+        let (lost, error) = after.lost_against(&before);
+        assert!((lost - 25.0).abs() < 1e-9 && (error - 17.677_669_529_663_69).abs() < 1e-9, "{lost} {error}");
     }
 }

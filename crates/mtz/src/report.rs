@@ -343,7 +343,8 @@ fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
             let own = points.iter().filter(|p| retrained(p) == after);
             let of = |p: &&&Value| {
                 let y = p["error_increase"][*name].as_f64()?;
-                Some(Point { x: 100.0 * p["size"].as_f64()?, y, spread: None })
+                let spread = p["standard_error"][*name].as_f64().map(|e| (y - e, y + e));
+                Some(Point { x: 100.0 * p["size"].as_f64()?, y, spread })
             };
             let points: Vec<Point> = own.filter_map(|p| of(&p)).collect();
             let name = if after { format!("{name} retrained") } else { format!("{name} merged") };
@@ -367,7 +368,7 @@ fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
         rows.push(row);
     }
     let chart = Chart {
-        title: "Points lost against size, on held-out samples".into(),
+        title: "Points lost against size, on held-out samples, with their standard errors".into(),
         x_label: "size, % of the separate networks".into(),
         y_label: "points lost".into(),
         mark: budget["max_error_increase"].as_f64().map(|limit| (limit, "allowed".into())),

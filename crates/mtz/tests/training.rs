@@ -71,7 +71,7 @@ fn how(epochs: usize) -> Fit {
 fn train(name: &str, how: &Fit, threads: usize) -> Report {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let graph = network(name, 3);
-    pool.install(|| fit(&graph, &feed(&graph), how, None, |_| ControlFlow::Continue(())).unwrap())
+    pool.install(|| fit(&graph, &feed(&graph), &feed(&graph).all(), how, None, |_| ControlFlow::Continue(())).unwrap())
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn the_same_seed_gives_the_same_bytes_for_any_number_of_threads() {
 fn a_stopped_run_returns_what_it_has() {
     let graph = network("lenet-300-100", 3);
     let mut steps = 0;
-    let report = fit(&graph, &feed(&graph), &how(5), None, |_| {
+    let report = fit(&graph, &feed(&graph), &feed(&graph).all(), &how(5), None, |_| {
         steps += 1;
         if steps == 13 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -134,7 +134,7 @@ fn a_killed_run_goes_on_to_the_same_bytes() {
         let graph = network(name, 3);
         let until = |last: usize, how: &Fit, diary: Option<&Diary>| {
             let mut heard = Vec::new();
-            let report = fit(&graph, &feed(&graph), how, diary, |news| {
+            let report = fit(&graph, &feed(&graph), &feed(&graph).all(), how, diary, |news| {
                 heard.push(news.step.0);
                 if news.step.0 == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
@@ -382,7 +382,7 @@ fn statistics_settle_on_all_samples() {
 fn one_output_learns_two_classes() {
     let task = Task { input: vec![1, 16, 16], outputs: 1, mean: vec![0.5], std: vec![0.3] };
     let graph = architecture::build("lenet-300-100", &task, 0.25, 3).unwrap();
-    let report = fit(&graph, &feed(&graph), &how(4), None, |_| ControlFlow::Continue(())).unwrap();
+    let report = fit(&graph, &feed(&graph), &feed(&graph).all(), &how(4), None, |_| ControlFlow::Continue(())).unwrap();
     assert!(report.validation.unwrap().error < 5.0);
 }
 
@@ -390,7 +390,8 @@ fn one_output_learns_two_classes() {
 #[test]
 fn a_final_softmax_or_sigmoid_learns_like_logits() {
     let weights = |graph: &Graph| -> Vec<Vec<f32>> {
-        let report = fit(graph, &feed(graph), &how(1), None, |_| ControlFlow::Continue(())).unwrap();
+        let report =
+            fit(graph, &feed(graph), &feed(graph).all(), &how(1), None, |_| ControlFlow::Continue(())).unwrap();
         report.graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().to_vec()).collect()
     };
     let one = Task { input: vec![1, 16, 16], outputs: 1, mean: vec![0.5], std: vec![0.3] };

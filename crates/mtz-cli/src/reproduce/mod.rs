@@ -16,7 +16,7 @@ use crate::train::build_for;
 use crate::zip::run_with_bar;
 use clap::ValueEnum;
 use mtz::chart::{Chart, Point, Series};
-use mtz::data::{Feed, Normalisation, Part};
+use mtz::data::{Feed, Normalisation, Part, without_a_tenth};
 use mtz::error::{Error, Result};
 use mtz::fingerprint::Fingerprint;
 use mtz::graph::Graph;
@@ -86,6 +86,22 @@ pub struct Workshop<'a> {
     pub common: &'a Common,
 }
 
+/// How a network is made.
+pub struct Making {
+    /// In units of the usual width.
+    pub width: f64,
+    /// Of training, if not the usual ones.
+    pub epochs: Option<usize>,
+    /// Whether training leaves out the tenth of the samples that budgets are measured on: on samples they have learned by heart, networks lose more than on others.
+    pub unseen_tenth: bool,
+}
+
+impl Default for Making {
+    fn default() -> Self {
+        Self { width: 1.0, epochs: None, unseen_tenth: false }
+    }
+}
+
 /// A set of data, as networks of one input shape see it.
 pub struct Bench {
     pub train: Feed,
@@ -136,24 +152,19 @@ impl Workshop<'_> {
 
     /// A trained network with its hidden units in random order: from an earlier run, or trained now as `mtz train --permute` does.
     pub fn network(&self, architecture: &str, data: &str, number: u64) -> Result<Graph> {
-        self.network_in(architecture, 1.0, None, data, number)
+        self.network_in(architecture, &Making::default(), data, number)
     }
 
-    /// The same, narrower or wider than usual and trained for a number of epochs of its own.
-    pub fn network_in(
-        &self,
-        architecture: &str,
-        width: f64,
-        epochs: Option<usize>,
-        data: &str,
-        number: u64,
-    ) -> Result<Graph> {
+    /// The same, made in another way.
+    pub fn network_in(&self, architecture: &str, making: &Making, data: &str, number: u64) -> Result<Graph> {
+        let Making { width, epochs, unseen_tenth } = *making;
         let subject = Subject::named(data)?;
         let seed = self.common.seed.wrapping_add(number).wrapping_add(subject.seed);
         let folder = self.args.output.join("networks");
         let size = if width == 1.0 { String::new() } else { format!("-x{width}") };
         let time = epochs.map_or(String::new(), |n| format!("-{n}-epochs"));
-        let path = folder.join(format!("{architecture}{size}-{data}-{seed}{time}.onnx"));
+        let part = if unseen_tenth { "-without-a-tenth" } else { "" };
+        let path = folder.join(format!("{architecture}{size}-{data}-{seed}{time}{part}.onnx"));
         if path.exists() {
             return mtz::onnx::read(&path);
         }
@@ -161,13 +172,14 @@ impl Workshop<'_> {
         let dataset = self.dataset(subject, Part::Train)?;
         let start = build_for(&dataset, architecture, width, &Normalisation::default(), seed)?;
         let feed = Feed::new(dataset, &start, Normalisation::default())?;
+        let samples = if unseen_tenth { without_a_tenth(&feed.all()).0 } else { feed.all() };
         let usual = Fit::usual(&start);
         let augmentation = Augmentation { flip: subject.flip, ..usual.rule.augmentation };
         let epochs = epochs.unwrap_or(usual.epochs);
         let how = Fit { epochs, rule: Rule { seed, augmentation, ..usual.rule }, ..usual };
         let diary = Diary::new(&path.with_extension("training"));
         let bar = show::training(self.common.quiet);
-        let report = fit(&start, &feed, &how, Some(&diary), |news| {
+        let report = fit(&start, &feed, &samples, &how, Some(&diary), |news| {
             bar.set_length(news.step.1 as u64);
             bar.set_position(news.step.0 as u64);
             bar.set_message(format!("training {architecture} {seed} for {data}, loss {:.4}", news.loss));
@@ -180,13 +192,16 @@ impl Workshop<'_> {
         Ok(graph)
     }
 
-    /// Networks of one architecture and width for several tasks, trained for so many epochs each, and the data they see.
+    /// Networks of one architecture for several tasks, trained for so many epochs each, and the data they see.
     pub fn networks_for(
         &self,
-        (architecture, width): (&str, f64),
+        architecture: &str,
+        making: &Making,
         tasks: &[(&str, usize)],
     ) -> Result<(Vec<Graph>, Vec<Bench>)> {
-        let network = |(task, epochs): &(&str, usize)| self.network_in(architecture, width, Some(*epochs), task, 1);
+        let network = |(task, epochs): &(&str, usize)| {
+            self.network_in(architecture, &Making { epochs: Some(*epochs), ..*making }, task, 1)
+        };
         let networks: Vec<Graph> = tasks.iter().map(network).collect::<Result<_>>()?;
         let benches = tasks.iter().zip(&networks).map(|((task, _), network)| self.bench(task, network));
         let benches = benches.collect::<Result<_>>()?;

@@ -1,7 +1,7 @@
 //! Table 4 of the paper: five residual networks for five tasks, 90 % of the filters of every layer shared. CIFAR-10 and UTKFace stand in for
 //! CIFAR-100 and UCF101, which are not to be had everywhere: only increases can be compared.
 
-use super::{Outcome, Workshop, beside, series};
+use super::{Making, Outcome, Workshop, beside, series};
 use crate::show;
 use mtz::chart::Chart;
 use mtz::error::Result;
@@ -12,7 +12,8 @@ use mtz::train::Augmentation;
 use serde_json::{Value, json};
 
 /// The paper's network at half its width, so that five of them can be trained here.
-const ARCHITECTURE: (&str, f64) = ("resnet-28", 0.5);
+const ARCHITECTURE: &str = "resnet-28";
+const WIDTH: f64 = 0.5;
 /// With the epochs of training each network: all together take about an hour on two cores.
 const TASKS: [(&str, usize); 5] =
     [("cifar-10", 15), ("gtsrb", 14), ("omniglot", 12), ("svhn", 10), ("utkface-gender", 12)];
@@ -35,7 +36,8 @@ const PAPER: [(&str, f64, f64); 5] = [
 const PAPER_SIZE: f64 = 1.5;
 
 pub fn run(workshop: &Workshop) -> Result<Outcome> {
-    let (networks, benches) = workshop.networks_for(ARCHITECTURE, &TASKS)?;
+    let (networks, benches) =
+        workshop.networks_for(ARCHITECTURE, &Making { width: WIDTH, ..Making::default() }, &TASKS)?;
     let names = TASKS.map(|(name, _)| name);
     let tasks: Vec<Task> = names.iter().zip(&benches).map(|(name, b)| b.task(name)).collect();
     let start = beside(&names.into_iter().zip(&networks).collect::<Vec<_>>())?;
@@ -111,7 +113,7 @@ fn report(workshop: &Workshop, size: f64, errors: &[Value; 3]) -> Result<Outcome
         show::table(&rows)
     ));
     let json = json!({
-        "architecture": ARCHITECTURE.0, "width": ARCHITECTURE.1, "share": SHARE, "iterations": ITERATIONS, "tasks": TASKS.map(|t| t.0), "epochs": TASKS.map(|t| t.1),
+        "architecture": ARCHITECTURE, "width": WIDTH, "share": SHARE, "iterations": ITERATIONS, "tasks": TASKS.map(|t| t.0), "epochs": TASKS.map(|t| t.1),
         "separate": before, "zipped": zipped, "retrained": after, "size_in_networks": size, "mean_increase": increase,
         "paper": { "tasks": PAPER.map(|p| p.0), "separate": PAPER.map(|p| p.1), "joint": PAPER.map(|p| p.2),
                    "size_in_networks": PAPER_SIZE, "mean_increase": paper },

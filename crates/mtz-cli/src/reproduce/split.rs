@@ -1,6 +1,6 @@
 //! CIFAR-10 in two halves, one network for each: what sharing costs networks of several kinds.
 
-use super::{Outcome, Workshop, beside};
+use super::{Making, Outcome, Workshop, beside};
 use crate::show;
 use mtz::chart::{Chart, Point, Series};
 use mtz::error::Result;
@@ -125,7 +125,8 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
 }
 
 fn measure(workshop: &Workshop, kind: &Kind) -> Result<([f64; 2], Vec<Measured>)> {
-    let network = |half| workshop.network_in(kind.architecture, kind.width, kind.epochs, half, 1);
+    let making = Making { width: kind.width, epochs: kind.epochs, ..Making::default() };
+    let network = |half| workshop.network_in(kind.architecture, &making, half, 1);
     let (a, b) = (network(HALVES[0])?, network(HALVES[1])?);
     let (first, second) = (workshop.bench(HALVES[0], &a)?, workshop.bench(HALVES[1], &b)?);
     let tasks = [Task::whole("0-4", &first.train, &first.test), Task::whole("5-9", &second.train, &second.test)];

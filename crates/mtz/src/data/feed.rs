@@ -79,6 +79,11 @@ impl Feed {
         self.dataset.samples.len()
     }
 
+    /// The numbers of all samples.
+    pub fn all(&self) -> Vec<usize> {
+        (0..self.len()).collect()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.dataset.samples.is_empty()

@@ -15,7 +15,7 @@ pub use settings::{Aim, Plan, Task};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::evaluate::{self, evaluate_on};
+use crate::evaluate::{self, Mistakes};
 use crate::fingerprint::Fingerprint;
 use crate::graph::Graph;
 use crate::merge::{self, Align, Recipe, Share, merge_layer};
@@ -233,6 +233,12 @@ pub(crate) fn rounds(joint: &Joint, plan: &Plan) -> usize {
 
 /// The error of each network on its test data, in percent.
 pub fn errors(graphs: &[&Graph], tasks: &[Task], plan: &Plan) -> Result<Vec<Option<f64>>> {
+    let error = |of: Option<Mistakes>| of.map(|m| m.evaluation().error);
+    Ok(mistakes(graphs, tasks, plan)?.into_iter().map(error).collect())
+}
+
+/// What each network gets wrong of its test data, where that has labels.
+pub fn mistakes(graphs: &[&Graph], tasks: &[Task], plan: &Plan) -> Result<Vec<Option<Mistakes>>> {
     let each = plan.memory / 2 / graphs.len().max(1) as u64;
     graphs
         .par_iter()
@@ -244,9 +250,8 @@ pub fn errors(graphs: &[&Graph], tasks: &[Task], plan: &Plan) -> Result<Vec<Opti
             }
             let graph = simplify::for_inference(graph)?;
             let batch_size = measured_at_a_time(&graph, each);
-            let result =
-                evaluate_on(&graph, feed, samples, evaluate::Options { batch_size, memory: plan.memory }, |_| {})?;
-            Ok(Some(result.error))
+            let options = evaluate::Options { batch_size, memory: plan.memory };
+            evaluate::mistakes(&graph, feed, samples, options, |_| {}).map(Some)
         })
         .collect()
 }

@@ -84,11 +84,12 @@ struct Best {
     parameters: Vec<Vec<f32>>,
 }
 
-/// Trains `graph` on labelled samples. `listen` hears of every step and may stop the run; what has been learned by then
+/// Trains `graph` on these samples of a labelled set. `listen` hears of every step and may stop the run; what has been learned by then
 /// is returned. A `diary` lets a run that was killed go on; what it measured on held-out samples before that is forgotten.
 pub fn fit(
     graph: &Graph,
     feed: &Feed,
+    samples: &[usize],
     how: &Fit,
     diary: Option<&Diary>,
     mut listen: impl FnMut(Progress) -> ControlFlow<()>,
@@ -96,7 +97,7 @@ pub fn fit(
     if graph.outputs().len() != 1 {
         return Err(Error::unsupported("training needs a network with one output"));
     }
-    let (train, held_out) = split(feed.len(), how.validation, how.rule.seed);
+    let (train, held_out) = split(samples, how.validation, how.rule.seed);
     let batch = how.rule.batch_size.min(train.len()).max(1);
     let steps_per_epoch = (train.len() / batch).max(1);
     let mut parameters = Parameters::new();
@@ -142,9 +143,11 @@ pub fn fit(
 }
 
 /// The samples to learn from and those held out, chosen at random but always the same for a seed.
-fn split(count: usize, share: f32, seed: u64) -> (Vec<usize>, Vec<usize>) {
+fn split(samples: &[usize], share: f32, seed: u64) -> (Vec<usize>, Vec<usize>) {
+    let count = samples.len();
     let held = ((count as f32 * share) as usize).min(count.saturating_sub(1));
     let order = random::permutation(random::bits(seed, 0), count);
+    let order: Vec<usize> = order.into_iter().filter_map(|i| samples.get(i).copied()).collect();
     let (held, train) = order.split_at(held);
     let mut held = held.to_vec();
     held.sort_unstable();
