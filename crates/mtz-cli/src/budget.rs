@@ -95,11 +95,10 @@ pub fn table(found: &Found, tasks: &[Task], before: usize) -> String {
     }
     let held: Vec<String> = found.held_out.iter().map(ToString::to_string).collect();
     let errors = found.points.get(found.chosen).map_or(&[][..], |p| &p.standard_error);
-    let errors: Vec<String> = errors.iter().map(|e| format!("{e:.2}")).collect();
-    format!(
-        "{}\npoints lost on {} held-out training samples; of those chosen ± {} (standard error)",
-        show::table(&rows),
-        held.join(" and "),
-        errors.join(" and ")
-    )
+    let errors: Vec<String> = errors.iter().filter(|e| !e.is_nan()).map(|e| format!("{e:.2}")).collect();
+    let mut text = format!("{}\npoints lost on {} held-out training samples", show::table(&rows), held.join(" and "));
+    if errors.len() == tasks.len() {
+        text += &format!(", the chosen ones give or take {}", errors.join(" and "));
+    }
+    text
 }

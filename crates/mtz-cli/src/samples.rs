@@ -20,6 +20,11 @@ pub fn open(args: &Data, task: &str, graph: &Graph, part: Part) -> Result<Prepar
     Ok(Prepared { feed: Feed::new(dataset, graph, normalisation(args, task)?)?, part: name })
 }
 
+/// Whether there is a part to report errors on: in the data itself, or named by `--test`.
+pub fn has_test(args: &Data, task: &str) -> Result<bool> {
+    Ok(locate_part(args, task, Part::Test)?.1 != "all")
+}
+
 /// Refuses data for tasks that are not there, before any work begins.
 pub fn check(args: &Data, tasks: &[String]) -> Result<()> {
     check_names("data", tasks, &args.data)?;

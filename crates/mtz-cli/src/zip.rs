@@ -52,25 +52,30 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     let names: Vec<String> = start.members.iter().map(|m| m.name.clone()).collect();
     samples::check(&args.data, &names)?;
     check_names("weight", &names, &args.weight)?;
-    let mut data: Vec<(Prepared, Prepared)> = Vec::new();
+    let mut data: Vec<(Prepared, Option<Prepared>)> = Vec::new();
     for member in &start.members {
         let open = |part| samples::open(&args.data, &member.name, &member.graph, part);
-        data.push((open(Part::Train)?, open(Part::Test)?));
+        data.push((
+            open(Part::Train)?,
+            samples::has_test(&args.data, &member.name)?.then(|| open(Part::Test)).transpose()?,
+        ));
     }
     let aim = if args.labels { Aim::Labels } else { Aim::Distill };
     let mut tasks = Vec::new();
     for (i, (member, (train, test))) in start.members.iter().zip(&data).enumerate() {
         // Where there is no test part, a fixed tenth is held out and reported.
-        let parts = (test.part == "all").then(|| without_a_tenth(&(0..train.feed.len()).collect::<Vec<_>>()));
-        let (learn, held_out) = parts.unzip();
+        let (learn, tested) = match test {
+            Some(test) => (None, (&test.feed, test.feed.all())),
+            None => {
+                let (learn, held_out) = without_a_tenth(&train.feed.all());
+                (Some(learn), (&train.feed, held_out))
+            }
+        };
         tasks.push(Task {
             name: member.name.clone(),
             train: &train.feed,
             samples: learn,
-            test: Some(match held_out {
-                Some(held_out) => (&train.feed, held_out),
-                None => (&test.feed, (0..test.feed.len()).collect()),
-            }),
+            test: Some(tested),
             weight: weight(args, &names, i)?,
             mirrored: false,
         });
@@ -116,7 +121,7 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         // The program and the samples are there already, and so are the networks, which are counted.
         let there = show::resident_memory().unwrap_or(0).saturating_sub(4 * start.parameters().0 as u64);
         let mut prediction = predict(&start, &tasks, &plan)?;
-        if budget.is_some_and(|b| b.max_error_increase.is_some()) {
+        if budget.is_some() {
             // A search shares in part, too, which takes more: columns of one task stand beside those of the other.
             let least = Plan { share: Share::Count(0), share_of: Vec::new(), ..plan.clone() };
             let least = predict(&start, &tasks, &least)?;
@@ -144,7 +149,7 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     let zipped = run_with_bar(start, &tasks, &plan, common, "").map_err(|e| stopped(e, args))?;
     let seconds = begin.elapsed().as_secs_f64();
     mtz::onnx::write(&assemble::to_graph(&zipped.joint, args.common_input)?, &args.output)?;
-    let parts = data.iter().map(|d| if d.1.part == "all" { "held-out tenth" } else { "test" }).collect();
+    let parts = data.iter().map(|d| if d.1.is_none() { "held-out tenth" } else { "test" }).collect();
     let first = names.first().map(|name| value_for("data", name, &args.data.data)).transpose()?.flatten();
     let data = first.map_or("PATH".to_owned(), |path| quoted(&path.to_string_lossy()));
     let told = Told { zipped: &zipped, tasks: &tasks, seconds, parts, output: &args.output, data, budget: about };

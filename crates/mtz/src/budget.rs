@@ -146,10 +146,8 @@ pub fn search(
     let chosen: Vec<Vec<usize>> = learning.iter().map(|t| chosen(t, plan)).collect();
     Spare::all(start, &learning, &chosen, plan)?;
     let names: Vec<String> = start.members[0].layers.iter().map(|l| l.name.clone()).collect();
-    if budget.max_error_increase.is_some() {
-        // What is shared in part has more columns: those of one task beside those of the other.
-        Spare::all(start, &learning, &chosen, &with_shares(plan, &names, &vec![0.0; names.len()]))?;
-    }
+    // What is shared in part has more columns: those of one task beside those of the other.
+    Spare::all(start, &learning, &chosen, &with_shares(plan, &names, &vec![0.0; names.len()]))?;
     news("measuring the networks")?;
     let before = mistakes(&originals, &measuring, plan)?;
     let mut count = 0;
@@ -301,27 +299,27 @@ fn for_size(
     /// Halvings of the part to share, and what is added to it.
     const HALVINGS: usize = 10;
     const MORE: f64 = 0.01;
-    if !budget.missed(&points[0], start).is_empty() {
-        return Ok(0);
-    }
-    let (mut low, mut part) = (0.0, 1.0);
-    for _ in 0..HALVINGS {
-        let middle = (low + part) / 2.0;
-        if counted(middle) {
-            part = middle;
-        } else {
-            low = middle;
-        }
-    }
     let mut best = 0;
-    for correction in 0..CORRECTIONS {
-        let point = measure(&savings.shares(part), 0, None)?;
-        points.push(point);
-        if budget.missed(&points[points.len() - 1], start).is_empty() {
-            best = points.len() - 1;
-            break;
+    // If sharing everything is not enough, it is still the best there is.
+    if budget.missed(&points[0], start).is_empty() {
+        let (mut low, mut part) = (0.0, 1.0);
+        for _ in 0..HALVINGS {
+            let middle = (low + part) / 2.0;
+            if counted(middle) {
+                part = middle;
+            } else {
+                low = middle;
+            }
         }
-        part = (part + MORE * 2f64.powi(correction as i32)).min(1.0);
+        for correction in 0..CORRECTIONS {
+            let point = measure(&savings.shares(part), 0, None)?;
+            points.push(point);
+            if budget.missed(&points[points.len() - 1], start).is_empty() {
+                best = points.len() - 1;
+                break;
+            }
+            part = (part + MORE * 2f64.powi(correction as i32)).min(1.0);
+        }
     }
     if retrain > 0 {
         points.push(measure(&points[best].shares.clone(), retrain, None)?);

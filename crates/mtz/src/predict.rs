@@ -10,7 +10,7 @@ use crate::linalg::{Factor, Moments, Samples, best_pairs};
 use crate::merge::{Align, Recipe};
 use crate::pipeline::{
     Plan, Spare, Task, aligned, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer,
-    paired_in_order, retrain, retraining as retraining_bytes, rounds,
+    paired_in_order, retrain, retraining as retraining_bytes, rounds, saving,
 };
 use crate::plan::{Joint, Member};
 use crate::random;
@@ -174,7 +174,8 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         let measuring: f64 =
             if last { measured_once } else { (0..tasks.len()).map(|t| whole[t] * few[t].min(tested(t)) as f64).sum() };
         let [collected, merging] = of_layer(&joint, layer, &from);
-        memory = memory.max(collected + flowing).max(collected + merging + standing);
+        memory =
+            memory.max(collected + flowing).max(collected + merging + standing).max(saving(start, plan) + standing);
         layers.push(LayerPrediction {
             name: start.members[0].layers[layer].name.clone(),
             shared: joint.shared_units(layer),
@@ -198,7 +199,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
     });
     let mut memory = networks(start) + memory.max(measuring.sum());
     if iterations > 0 {
-        memory = memory.max(retraining_bytes(start, plan, plan.batch_size));
+        memory = memory.max(retraining_bytes(start, tasks, plan, plan.batch_size));
     }
     let parameters_before = start.parameters().0;
     Ok(Prediction {
@@ -315,7 +316,13 @@ fn tried(start: &Joint, tasks: &[Task], plan: &Plan, batch_size: usize) -> Resul
 impl Rates {
     /// Tries a little of everything; errors are measured in at most so many bytes for each task.
     fn measured(joint: &Joint, each: u64) -> Result<Self> {
-        let images = |member: &Member| (TRIED / member.multiply_adds().max(1)).clamp(1, BATCH);
+        let images = |member: &Member| {
+            let mut images = (TRIED / member.multiply_adds().max(1)).clamp(1, BATCH);
+            while images > 1 && Runner::new(&member.graph).peak_bytes(images) > each {
+                images /= 2;
+            }
+            images
+        };
         let nodes = Nodes::tried(joint, images)?;
         let simple: Vec<Graph> =
             joint.members.iter().map(|m| simplify::for_inference(&m.graph)).collect::<Result<_>>()?;

@@ -59,8 +59,9 @@ pub fn fold_constants(graph: &Graph) -> Result<Graph> {
     remove_dead_code(&folded)
 }
 
-/// What makes layers out of how exporters write them: matrix products become `Gemm`, and every layer and normalisation has weights of its own. (Tools
-/// that shrink files store equal ones once, zero biases say; they will not stay equal.)
+/// What makes layers out of how exporters write them: matrix products become `Gemm` with weights stored outputs × inputs, as joint models store them (products of
+/// one row differ in the last bits with the layout, and a run that goes on from a file should not), and every layer and normalisation has weights of
+/// its own. (Tools that shrink files store equal ones once, zero biases say; they will not stay equal.)
 pub fn for_zipping(graph: &Graph) -> Result<Graph> {
     let fused = fuse_matmul_add(&fold_constants(graph)?)?;
     let has_weights = |node: &Node| {
@@ -73,21 +74,31 @@ pub fn for_zipping(graph: &Graph) -> Result<Graph> {
         if !has_weights(node) {
             return build.copy(node);
         }
+        let mut op = if is_matrix_product(&fused, node) { Gemm::PLAIN.into() } else { node.op.clone() };
+        let mut turned = None;
+        if let (Op::Gemm(gemm), Some(Some(weight))) = (&mut op, node.inputs.get(1))
+            && let Some(constant) = fused[*weight].constant.as_ref().filter(|_| !gemm.transpose_b)
+        {
+            turned = Some(constant.transposed()?);
+            gemm.transpose_b = true;
+        }
         let mut inputs = Vec::with_capacity(node.inputs.len());
-        for input in &node.inputs {
+        for (i, input) in node.inputs.iter().enumerate() {
             let Some(old) = *input else {
                 inputs.push(None);
                 continue;
             };
-            inputs.push(Some(match &fused[old].constant {
-                Some(constant) if !taken.insert(old) => {
-                    build.new.add_constant(format!("{} of {}", fused[old].name, node.name), constant.clone())?
+            let own = taken.insert(old);
+            let turned = turned.as_ref().filter(|_| i == 1);
+            inputs.push(Some(match (&fused[old].constant, turned) {
+                (Some(_), Some(weight)) if own => build.new.add_constant(fused[old].name.clone(), weight.clone())?,
+                (Some(constant), weight) if !own => {
+                    let name = format!("{} of {}", fused[old].name, node.name);
+                    build.new.add_constant(name, weight.unwrap_or(constant).clone())?
                 }
                 _ => build.value(old)?,
             }));
         }
-        let product = is_matrix_product(&fused, node);
-        let op = if product { Gemm::PLAIN.into() } else { node.op.clone() };
         build.new.add_node(node.name.clone(), op, inputs, fused[node.output].name.clone())
     })
 }

@@ -180,6 +180,15 @@ impl Tensor {
         &self.data
     }
 
+    /// A matrix with its axes exchanged.
+    pub fn transposed(&self) -> Result<Self> {
+        let &[rows, columns] = self.shape.as_slice() else {
+            return Err(Error::model(format!("a tensor of shape {:?} is no matrix", self.shape)));
+        };
+        let data = (0..columns).flat_map(|j| (0..rows).map(move |i| self.data[i * columns + j])).collect();
+        Self::new(vec![columns, rows], data)
+    }
+
     /// The same numbers in no more memory than they need, unless somebody else holds them.
     #[must_use]
     pub fn without_spare_room(mut self) -> Self {

@@ -119,7 +119,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     };
     tell("separate", &before, None);
 
-    let limit = format!("vgg-{MAY_LOSE}");
+    let limit = format!("vgg-{MAY_LOSE}-{MARGIN}");
     let found = notebook.remember(&limit, || adaptive_shares(workshop, notebook, &limit, &start, &tasks, &plan))?;
     let zips = Zips { workshop, notebook, limit: &limit, start: &start, tasks: &learners, plan: &plan };
     // All is shared in the first two points of a search, without retraining and with it.

@@ -19,6 +19,9 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 
+/// Bytes that a single file may have: protobuf's limit.
+pub const LARGEST: u64 = (1 << 31) - 1;
+
 /// Writes a model file. It appears under its name only when it is complete.
 pub fn write(graph: &Graph, path: &Path) -> Result<()> {
     let io = |e| Error::io(path, &e);
@@ -97,7 +100,7 @@ pub fn to_bytes(graph: &Graph) -> Result<Vec<u8>> {
             .map(|(key, value)| StringStringEntryProto { key: key.clone(), value: value.clone() })
             .collect(),
     };
-    if i32::try_from(model.encoded_len()).is_err() {
+    if u64::try_from(model.encoded_len()).is_ok_and(|bytes| bytes > LARGEST) {
         return Err(Error::limit("the model is larger than the 2 GiB a single ONNX file can hold"));
     }
     Ok(model.encode_to_vec())

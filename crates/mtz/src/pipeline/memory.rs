@@ -1,15 +1,16 @@
 //! What zipping keeps in memory, counted before it begins: what is left of the memory allowed decides how many images go through a network at a time.
 
 use super::collect::{calibrations, patches};
-use super::retrain::hidden_answers;
+use super::retrain::{hidden_answers, paces};
 use super::settings::{Plan, Task};
 use super::{aligned, share_of};
 use crate::error::{Error, Result};
 use crate::merge::{Align, Share, Streams};
+use crate::onnx;
 use crate::plan::{Joint, Member};
 use crate::run::Runner;
 use crate::statistics::{Calibration, batch_bytes, positions};
-use crate::train::Program;
+use crate::train::{Program, paced};
 use std::collections::BTreeSet;
 
 /// Bytes that each task may use beside the networks and what merging a layer takes.
@@ -33,7 +34,8 @@ impl Spare {
         let to_be = to_be(start, plan);
         let fixed = |l: usize| {
             let from = calibrations(start, tasks, samples, l, plan, most);
-            networks(start) + to_be.iter().map(|joint| of_layer(joint, l, &from).iter().sum()).max().unwrap_or(0)
+            let merging = to_be.iter().map(|joint| of_layer(joint, l, &from).iter().sum()).max().unwrap_or(0);
+            networks(start) + merging.max(saving(start, plan))
         };
         let fixed: Vec<u64> = (0..start.depth()).map(fixed).collect();
         let worst = fixed.iter().copied().max().unwrap_or(0);
@@ -42,10 +44,10 @@ impl Spare {
         if needed > plan.memory {
             return Err(too_much(needed, plan).hint("allow more with --memory"));
         }
-        let needed = retraining(start, plan, plan.batch_size);
+        let needed = retraining(start, tasks, plan, plan.batch_size);
         if plan.retrain > 0 && needed > plan.memory {
             let fits = (0..plan.batch_size.max(1).ilog2()).rev().map(|k| 1 << k);
-            let fits = fits.into_iter().find(|n| retraining(start, plan, *n) <= plan.memory);
+            let fits = fits.into_iter().find(|n| retraining(start, tasks, plan, *n) <= plan.memory);
             let hint = fits.map_or("allow more with --memory, or use --retrain 0".to_owned(), |n| {
                 format!("allow more with --memory, or use --batch-size {n} or --retrain 0")
             });
@@ -77,8 +79,9 @@ fn to_be(start: &Joint, plan: &Plan) -> Vec<Joint> {
 }
 
 /// Bytes that retraining takes with so many samples a step: networks, teachers, and parameters with their gradients and two moments.
-pub(crate) fn retraining(start: &Joint, plan: &Plan, batch_size: usize) -> u64 {
-    let of = |m: &Member| {
+pub(crate) fn retraining(start: &Joint, tasks: &[Task], plan: &Plan, batch_size: usize) -> u64 {
+    let of = |(m, pace): (&Member, f32)| {
+        let batch_size = paced(batch_size, pace);
         let runner = Runner::new(&m.graph);
         // Values inside that are imitated: the teacher's, and two gradients.
         let inside: usize = hidden_answers(m).iter().map(|id| m.graph[*id].shape.elements(batch_size)).sum();
@@ -87,7 +90,32 @@ pub(crate) fn retraining(start: &Joint, plan: &Plan, batch_size: usize) -> u64 {
     };
     let (all, joint) = (start.parameters().0, paired_in_order(start, plan).parameters().0);
     // A network's own copy of shared weights, their gradients, and where they are in the parameters.
-    networks(start) + (12 * all + 16 * joint) as u64 + start.members.iter().map(of).sum::<u64>()
+    networks(start) + (12 * all + 16 * joint) as u64 + start.members.iter().zip(paces(tasks)).map(of).sum::<u64>()
+}
+
+/// Bytes that writing the state after a layer takes: the joint model as a graph, as tensors of a file, and as bytes.
+pub(crate) fn saving(start: &Joint, plan: &Plan) -> u64 {
+    if plan.checkpoint.is_some() { 3 * 4 * start.parameters().0 as u64 } else { 0 }
+}
+
+/// Refuses what would be too large for its file in the end: the joint model, or with a checkpoint the networks that nothing is shared of yet.
+pub(super) fn check_file_sizes(start: &Joint, plan: &Plan) -> Result<()> {
+    // Sparse layers are stored without their zeros.
+    if start.members.iter().any(|m| m.layers.iter().any(|l| l.is_sparse(&m.graph))) {
+        return Ok(());
+    }
+    let joint = paired_in_order(start, plan).parameters().0;
+    let (parameters, hint) = match plan.checkpoint {
+        Some(_) => (start.parameters().0, "zip without --checkpoint, or fewer networks at a time"),
+        None => (joint, "share more, or zip fewer networks"),
+    };
+    let bytes = 4 * parameters as u64;
+    if bytes > onnx::LARGEST {
+        let size = bytes.div_ceil(1 << 20);
+        let text = format!("{parameters} parameters take {size} MiB, more than the 2 GiB a single ONNX file can hold");
+        return Err(Error::limit(text).hint(hint));
+    }
+    Ok(())
 }
 
 /// Bytes of the original networks and of what becomes of them.

@@ -8,8 +8,9 @@ mod settings;
 
 pub(crate) use collect::{calibrations, chosen};
 pub use layer_report::LayerReport;
+use memory::check_file_sizes;
 pub use memory::paired_in_order;
-pub(crate) use memory::{Spare, networks, of_layer, retraining};
+pub(crate) use memory::{Spare, networks, of_layer, retraining, saving};
 pub use retrain::retrain;
 pub use settings::{Aim, Plan, Task};
 
@@ -93,6 +94,7 @@ pub fn zip(
     let total: f64 = tasks.iter().map(|t| t.weight).sum();
     let weights: Vec<f64> = tasks.iter().map(|t| t.weight / total).collect();
     let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
+    check_file_sizes(&joint, plan)?;
     let spare = Spare::all(&joint, tasks, &samples, plan)?;
     let fewer = on_the_way(&joint, tasks, plan);
     let key = || fingerprint(&originals, tasks, &samples, plan);

@@ -45,9 +45,8 @@ pub fn retrain(
         })
         .collect();
     let features = |graph: &Graph| FEATURES / (graph.outputs().len() - 1).max(1) as f32;
-    let samples: Vec<Vec<usize>> =
-        tasks.iter().map(|t| t.samples.clone().unwrap_or_else(|| (0..t.train.len()).collect())).collect();
-    let paces = paces(&samples.iter().map(Vec::len).collect::<Vec<_>>());
+    let samples: Vec<Vec<usize>> = tasks.iter().map(|t| t.samples.clone().unwrap_or_else(|| t.train.all())).collect();
+    let paces = paces(tasks);
     let learners: Vec<Learner> = watched
         .iter()
         .zip(tasks)
@@ -93,7 +92,11 @@ pub fn retrain(
 
 /// How many samples each task takes per step, relative to their mean: tasks with many samples take more, within limits, so that all go through theirs at about
 /// the same pace. A task with few would know them by heart while another has seen a part.
-fn paces(samples: &[usize]) -> Vec<f32> {
+pub(super) fn paces(tasks: &[Task]) -> Vec<f32> {
+    paces_of(&tasks.iter().map(|t| t.samples.as_ref().map_or(t.train.len(), Vec::len)).collect::<Vec<_>>())
+}
+
+fn paces_of(samples: &[usize]) -> Vec<f32> {
     const MOST: f32 = 2.0;
     let mean = samples.iter().sum::<usize>() as f32 / samples.len().max(1) as f32;
     let paces: Vec<f32> = samples.iter().map(|n| (*n as f32 / mean.max(1.0)).clamp(1.0 / MOST, MOST)).collect();
@@ -146,8 +149,8 @@ mod tests {
 
     #[test]
     fn tasks_go_through_their_samples_at_a_like_pace() {
-        assert_eq!(paces(&[500, 500]), [1.0, 1.0]);
-        let paces = paces(&[50_000, 10_000, 24_000, 16_000, 13_000]);
+        assert_eq!(paces_of(&[500, 500]), [1.0, 1.0]);
+        let paces = paces_of(&[50_000, 10_000, 24_000, 16_000, 13_000]);
         assert!((paces.iter().sum::<f32>() - 5.0).abs() < 1e-5);
         assert!(paces[0] > 3.9 * paces[1] && paces[0] <= 4.1 * paces[1] && paces[2] > paces[3], "{paces:?}");
     }

@@ -157,6 +157,11 @@ pub fn learn(
     Ok(steps)
 }
 
+/// Samples that a task with this pace takes in a step.
+pub fn paced(batch_size: usize, pace: f32) -> usize {
+    (batch_size as f32 * pace).round().max(1.0) as usize
+}
+
 /// Takes the running statistics of batch normalisations anew, as means over `samples` samples of each task. In training they follow the weights and
 /// remember a few batches only (Wu and Johnson 2021, "precise" statistics); weights stay as they are. Images are changed as in training: statistics of other
 /// images than the weights were found with do harm.
@@ -183,8 +188,7 @@ pub fn settle(parameters: &mut Parameters, learners: &[Learner], samples: usize,
 
 impl<'a, 'l> Running<'a, 'l> {
     fn new(learner: &'l Learner<'a>, parameters: &Parameters, how: &Rule, seed: u64) -> Result<Self> {
-        let batch = (how.batch_size as f32 * learner.pace).round().max(1.0) as usize;
-        let batch = batch.min(learner.samples.len());
+        let batch = paced(how.batch_size, learner.pace).min(learner.samples.len());
         if batch == 0 {
             return Err(Error::data("there are no samples to learn from"));
         }
