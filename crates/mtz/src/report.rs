@@ -368,9 +368,9 @@ fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
         rows.push(row);
     }
     let chart = Chart {
-        title: "Points lost against size, on held-out samples, with their standard errors".into(),
+        title: "Points lost against size, on held-out samples".into(),
         x_label: "size, % of the separate networks".into(),
-        y_label: "points lost".into(),
+        y_label: "points lost, with standard errors".into(),
         mark: budget["max_error_increase"].as_f64().map(|limit| (limit, "allowed".into())),
         series,
         ..Chart::default()
