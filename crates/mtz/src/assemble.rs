@@ -7,9 +7,9 @@
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::op::{Concat, Gather, Gemm, Op};
-use crate::plan::{Joint, Layer, Member, Source};
+use crate::plan::{Joint, Layer, Member, Source, unique};
 use crate::simplify;
-use crate::tensor::Tensor;
+use crate::tensor::{Shape, Tensor};
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,10 @@ type Owners = BTreeSet<usize>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Position {
     Input(usize),
+    /// Layer, aligned number, rank.
     Unit(usize, usize, usize),
+    /// Of one task alone.
+    Private(usize, usize),
 }
 
 /// Says whose inputs differ, if all tasks are to read the same.
@@ -48,7 +51,7 @@ pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
     if common_input {
         check_common_input(joint)?;
     }
-    let mut graph = Graph::new("joint");
+    let mut graph = Builder::new("joint");
     let mut inputs: Vec<Vec<ValueId>> = Vec::new();
     for member in &joint.members {
         let mut own = Vec::new();
@@ -57,8 +60,8 @@ pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
             let first = inputs.first().and_then(|ids| ids.get(i)).copied();
             own.push(match first.filter(|_| common_input) {
                 Some(first) => first,
-                None if common_input => graph.add_input(value.name.clone(), value.shape.clone()),
-                None => graph.add_input(format!("{}/{}", member.name, value.name), value.shape.clone()),
+                None if common_input => graph.input(&value.name, value.shape.clone()),
+                None => graph.input(&format!("{}/{}", member.name, value.name), value.shape.clone()),
             });
         }
         inputs.push(own);
@@ -68,29 +71,57 @@ pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
         add_blocks(&mut graph, joint, layer, &mut weights)?;
     }
     let mut tasks = Vec::new();
+    let name = |graph: &Builder, id: &ValueId| graph.graph[*id].name.clone();
     for (t, member) in joint.members.iter().enumerate() {
         let outputs = add_task(&mut graph, member, &inputs[t], &weights[t])?;
         let layers = member.layers.iter().zip(member.units.iter().zip(&member.aligned));
         tasks.push(json!({
             "name": member.name,
-            "inputs": inputs[t].iter().map(|id| graph[*id].name.clone()).collect::<Vec<_>>(),
-            "outputs": outputs.iter().map(|id| graph[*id].name.clone()).collect::<Vec<_>>(),
+            "inputs": inputs[t].iter().map(|id| name(&graph, id)).collect::<Vec<_>>(),
+            "outputs": outputs.iter().map(|id| name(&graph, id)).collect::<Vec<_>>(),
             "layers": layers.map(|(l, (units, aligned))| json!({ "name": l.name, "units": units, "aligned": aligned }))
                 .collect::<Vec<_>>(),
         }));
     }
+    let mut graph = graph.graph;
     graph.metadata.push((KEY.to_owned(), json!({ "version": VERSION, "tasks": tasks }).to_string()));
     Ok(graph)
 }
 
+/// A graph in the making whose names are unique by construction: whatever tasks, nodes and values are called, no two of them have one name in the file.
+struct Builder {
+    graph: Graph,
+    values: BTreeSet<String>,
+    nodes: BTreeSet<String>,
+}
+
+impl Builder {
+    fn new(name: &str) -> Self {
+        Self { graph: Graph::new(name), values: BTreeSet::new(), nodes: BTreeSet::new() }
+    }
+
+    fn input(&mut self, name: &str, shape: Shape) -> ValueId {
+        self.graph.add_input(unique(name, &mut self.values), shape)
+    }
+
+    fn constant(&mut self, name: &str, tensor: Tensor) -> Result<ValueId> {
+        self.graph.add_constant(unique(name, &mut self.values), tensor)
+    }
+
+    fn node(&mut self, name: &str, op: impl Into<Op>, inputs: Vec<Option<ValueId>>, output: &str) -> Result<ValueId> {
+        let (name, output) = (unique(name, &mut self.nodes), unique(output, &mut self.values));
+        self.graph.add_node(name, op, inputs, output)
+    }
+}
+
 /// Adds the blocks of a layer, and what puts them together for each task.
 fn add_blocks(
-    graph: &mut Graph,
+    graph: &mut Builder,
     joint: &Joint,
     layer: usize,
     weights: &mut [BTreeMap<ValueId, ValueId>],
 ) -> Result<()> {
-    let positions: Vec<Vec<Position>> = joint.members.iter().map(|m| positions(m, layer)).collect();
+    let positions: Vec<Vec<Position>> = (0..joint.members.len()).map(|t| positions(joint, t, layer)).collect();
     let mut column_owners: BTreeMap<Position, Owners> = BTreeMap::new();
     for (t, own) in positions.iter().enumerate() {
         own.iter().for_each(|p| {
@@ -128,16 +159,20 @@ fn add_blocks(
             }
             let shape: Vec<usize> = [units.len(), places.len()].into_iter().chain(kernel.iter().copied()).collect();
             let label = format!("{name}.{}.from.{}", label(joint, row_owners), label(joint, column_owners));
-            blocks.insert((row_owners, column_owners), graph.add_constant(label, Tensor::new(shape, data)?)?);
+            blocks.insert((row_owners, column_owners), graph.constant(&label, Tensor::new(shape, data)?)?);
         }
     }
     let mut biases: BTreeMap<&Owners, ValueId> = BTreeMap::new();
     for (owners, units) in &rows {
-        let Some(&t) = owners.iter().find(|t| joint.members[**t].layers[layer].bias.is_some()) else { continue };
-        let at = &joint.members[t].layers[layer];
-        let data = units.iter().map(|u| values[t][local[t].0[u] * (at.columns() + 1) + at.columns()]).collect();
+        let owner = |unit: &usize| joint.bias_owner(layer, owners.iter().map(|&t| (t, local[t].0[unit])));
+        let bias = |unit: &usize| {
+            let (t, place) = owner(unit)?;
+            let width = joint.members[t].layers[layer].columns() + 1;
+            values[t].get(place * width + width - 1).copied()
+        };
+        let Some(data) = units.iter().map(bias).collect::<Option<Vec<f32>>>() else { continue };
         let label = format!("{name}.{}.bias", label(joint, owners));
-        biases.insert(owners, graph.add_constant(label, Tensor::new(vec![units.len()], data)?)?);
+        biases.insert(owners, graph.constant(&label, Tensor::new(vec![units.len()], data)?)?);
     }
     for (t, member) in joint.members.iter().enumerate() {
         let at = &member.layers[layer];
@@ -167,7 +202,7 @@ fn add_blocks(
 
 /// The task's nodes, reading its weights from where they were put together.
 fn add_task(
-    graph: &mut Graph,
+    graph: &mut Builder,
     member: &Member,
     inputs: &[ValueId],
     weights: &BTreeMap<ValueId, ValueId>,
@@ -183,7 +218,7 @@ fn add_task(
                 Some(id) => Some(match (map.get(id), &own[*id].constant) {
                     (Some(new), _) => *new,
                     (None, Some(tensor)) => {
-                        let new = graph.add_constant(format!("{}/{}", member.name, own[*id].name), tensor.clone())?;
+                        let new = graph.constant(&format!("{}/{}", member.name, own[*id].name), tensor.clone())?;
                         map.insert(*id, new);
                         new
                     }
@@ -200,23 +235,25 @@ fn add_task(
             op => op.clone(),
         };
         let name = |name: &str| format!("{}/{name}", member.name);
-        let new = graph.add_node(name(&node.name), op, ids, name(&own[node.output].name))?;
+        let new = graph.node(&name(&node.name), op, ids, &name(&own[node.output].name))?;
         map.insert(node.output, new);
     }
     let mut outputs = Vec::new();
     for id in own.outputs() {
         let new = *map.get(id).ok_or_else(|| Error::model("an output is not computed"))?;
-        graph.add_output(new);
+        graph.graph.add_output(new);
         outputs.push(new);
     }
     Ok(outputs)
 }
 
 /// The joint positions along a layer's input axis.
-fn positions(member: &Member, layer: usize) -> Vec<Position> {
+fn positions(joint: &Joint, task: usize, layer: usize) -> Vec<Position> {
+    let member = &joint.members[task];
     let sources = member.layers[layer].sources.iter();
     let positions = sources.map(|source| match *source {
         Source::Input { position } => Position::Input(position),
+        Source::Private { position } => Position::Private(task, position),
         Source::Layer { layer, unit, rank } => Position::Unit(layer, member.aligned[layer][unit], rank),
     });
     positions.collect()
@@ -239,18 +276,18 @@ fn label(joint: &Joint, owners: &Owners) -> String {
     owners.iter().map(|t| joint.members[*t].name.as_str()).collect::<Vec<_>>().join("+")
 }
 
-fn concat(graph: &mut Graph, parts: Vec<ValueId>, axis: usize, name: &str) -> Result<ValueId> {
+fn concat(graph: &mut Builder, parts: Vec<ValueId>, axis: usize, name: &str) -> Result<ValueId> {
     match parts.as_slice() {
         [one] => Ok(*one),
         _ => {
             let name = format!("{name}.joined{axis}");
-            graph.add_node(name.clone(), Concat { axis }, parts.into_iter().map(Some).collect(), name)
+            graph.node(&name, Concat { axis }, parts.into_iter().map(Some).collect(), &name)
         }
     }
 }
 
 /// From joint order to the task's own: element `order[i]` of the result is element i of the value.
-fn gather(graph: &mut Graph, id: ValueId, axis: usize, order: &[usize], name: &str) -> Result<ValueId> {
+fn gather(graph: &mut Builder, id: ValueId, axis: usize, order: &[usize], name: &str) -> Result<ValueId> {
     if order.iter().enumerate().all(|(i, &o)| i == o) {
         return Ok(id);
     }
@@ -259,7 +296,7 @@ fn gather(graph: &mut Graph, id: ValueId, axis: usize, order: &[usize], name: &s
         indices[o] = i;
     }
     let op = Gather { axis, index_shape: vec![indices.len()], indices };
-    graph.add_node(name.to_owned(), op, vec![Some(id)], name.to_owned())
+    graph.node(name, op, vec![Some(id)], name)
 }
 
 /// The joint model in a graph, if it is one.
@@ -298,7 +335,24 @@ pub fn from_graph(graph: &Graph) -> Result<Option<Joint>> {
     if members.is_empty() {
         return Err(broken());
     }
+    number_densely(&mut members);
     Ok(Some(Joint { members }))
+}
+
+/// Numbers from 0 on in the same order, equal where they were equal.
+fn densely(numbers: Vec<&mut Vec<usize>>) {
+    let all: BTreeSet<usize> = numbers.iter().flat_map(|own| own.iter().copied()).collect();
+    let dense: BTreeMap<usize, usize> = all.into_iter().enumerate().map(|(i, number)| (number, i)).collect();
+    numbers.into_iter().flatten().for_each(|number| *number = dense.get(number).copied().unwrap_or(0));
+}
+
+/// Numbers of units in a file may be anything; only which are equal counts. From here on they are small.
+fn number_densely(members: &mut [Member]) {
+    let depth = members.first().map_or(0, |m| m.layers.len());
+    for layer in 0..depth {
+        densely(members.iter_mut().map(|m| &mut m.units[layer]).collect());
+        densely(members.iter_mut().map(|m| &mut m.aligned[layer]).collect());
+    }
 }
 
 /// Names without the task in front.
@@ -306,6 +360,11 @@ fn without_prefix(graph: &Graph, prefix: &str) -> Result<Graph> {
     let mut plain = graph.clone();
     plain.metadata.clear();
     plain.name = prefix.trim_end_matches('/').to_owned();
-    plain.rename(|name| name.strip_prefix(prefix).unwrap_or(name).to_owned());
+    // Inputs may be common to all tasks and so have no prefix: what is cut short must not become one of these.
+    let whole: BTreeSet<String> = plain.values().iter().map(|v| v.name.clone()).collect();
+    plain.rename(|name| match name.strip_prefix(prefix) {
+        Some(short) if !whole.contains(short) => short.to_owned(),
+        _ => name.to_owned(),
+    });
     Ok(plain)
 }

@@ -174,7 +174,7 @@ pub fn search(
             }
             // It is retrained without being zipped again, and kept where a killed search finds it.
             Some((_, mut joint)) => {
-                let (depth, wanted) = (joint.depth(), retrain * joint.depth().saturating_sub(1));
+                let (depth, wanted) = (joint.depth(), retrain * joint.hidden_layers());
                 let originals: Vec<Graph> = originals.iter().map(|g| (*g).clone()).collect();
                 let key = || pipeline::fingerprint(&originals, &learning, &chosen, &plan);
                 let kept = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key()?)).transpose()?;

@@ -181,6 +181,28 @@ impl Graph {
         Self { outputs, ..self.clone() }
     }
 
+    /// The same network with nodes in another order: each of `first`, positions of nodes, comes as early as what it reads allows, in this order; the others
+    /// follow as they were.
+    pub fn with_first(&self, first: &[usize]) -> Result<Self> {
+        let producers: HashMap<ValueId, usize> = self.nodes.iter().enumerate().map(|(i, n)| (n.output, i)).collect();
+        let (mut order, mut placed) = (Vec::with_capacity(self.nodes.len()), vec![false; self.nodes.len()]);
+        for last in first.iter().copied().chain(0..self.nodes.len()) {
+            // What it depends on, nearest first; nodes come behind those they read from, so ascending positions can be run.
+            let (mut needed, mut waiting) = (Vec::new(), vec![last]);
+            while let Some(i) = waiting.pop() {
+                let Some(node) = self.nodes.get(i) else { return Err(Error::usage("there is no such node")) };
+                if !std::mem::replace(&mut placed[i], true) {
+                    needed.push(i);
+                    waiting.extend(node.inputs.iter().flatten().filter_map(|id| producers.get(id)));
+                }
+            }
+            needed.sort_unstable();
+            order.extend(needed);
+        }
+        let moved = Self { nodes: order.into_iter().map(|i| self.nodes[i].clone()).collect(), ..self.clone() };
+        moved.rebuild(|input| input.shape.clone(), |build, node| build.copy(node))
+    }
+
     /// The part of the graph that computes these values, as its outputs.
     pub fn up_to(&self, outputs: &[ValueId]) -> Result<Self> {
         let mut live: HashSet<ValueId> = outputs.iter().copied().collect();

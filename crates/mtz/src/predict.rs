@@ -143,8 +143,10 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
             seconds += fresh(way.kept() as f64);
         }
         // Columns that only some tasks have stand beside each other.
-        let common =
-            joint.members.iter().flat_map(|m| m.columns(layer)).collect::<std::collections::BTreeSet<_>>().len();
+        let common = (0..joint.members.len())
+            .flat_map(|t| joint.columns(t, layer))
+            .collect::<std::collections::BTreeSet<_>>()
+            .len();
         let units: usize = start.members.iter().map(|m| m.layers[layer].units).sum();
         let most = start.members.iter().map(|m| m.layers[layer].units).max().unwrap_or(0) as f64;
         let fewest = start.members.iter().map(|m| m.layers[layer].units).min().unwrap_or(0);
@@ -170,7 +172,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         // The pairs, one task after the other.
         let some = aligned(start, plan) == Align::Shared && joint.shared_units(layer) < fewest;
         let paired = rates.pairing[usize::from(some)] * (most / PAIRED as f64).powf(PAIRING);
-        let pairing = if last { 0.0 } else { joining * (paired + fresh(COSTS * most * most)) };
+        let pairing = if start.is_head(layer) { 0.0 } else { joining * (paired + fresh(COSTS * most * most)) };
         let measuring: f64 =
             if last { measured_once } else { (0..tasks.len()).map(|t| whole[t] * few[t].min(tested(t)) as f64).sum() };
         let [collected, merging] = of_layer(&joint, layer, &from);
@@ -184,7 +186,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
             seconds: seconds + measuring / rates.measuring + pairing,
         });
     }
-    let iterations = plan.retrain * depth.saturating_sub(1);
+    let iterations = plan.retrain * start.hidden_layers();
     let mut retraining = 0.0;
     if iterations > 0 {
         let once: f64 = rates.nodes.iter().flat_map(|nodes| nodes.seconds(plan.batch_size, &rates)).sum();

@@ -70,7 +70,7 @@ pub fn for_zipping(graph: &Graph) -> Result<Graph> {
     // What other nodes read as well is not a layer's to change.
     let others = fused.nodes().iter().filter(|node| !has_weights(node)).flat_map(|node| &node.inputs).flatten();
     let mut taken: HashSet<ValueId> = others.chain(fused.outputs()).copied().collect();
-    fused.rebuild(shape, |build, node| {
+    let own = fused.rebuild(shape, |build, node| {
         if !has_weights(node) {
             return build.copy(node);
         }
@@ -100,7 +100,47 @@ pub fn for_zipping(graph: &Graph) -> Result<Graph> {
             }));
         }
         build.new.add_node(node.name.clone(), op, inputs, fused[node.output].name.clone())
-    })
+    })?;
+    biases_into_normalizations(&own)
+}
+
+/// Moves the bias of a layer into the mean of the batch normalisation that alone reads it: s ((w x + b) − m) = s (w x − (m − b)). So every offset is stored in
+/// one place: with the layer where no normalisation follows, else with the normalisation.
+fn biases_into_normalizations(graph: &Graph) -> Result<Graph> {
+    let found = Producers::of(graph);
+    let biased = |node: &Node| -> Option<(ValueId, Tensor)> {
+        let (Op::BatchNormalization(_), &[Some(x), _, _, Some(mean), Some(_)]) = (&node.op, node.inputs.as_slice())
+        else {
+            return None;
+        };
+        let layer = found.sole_producer(x)?;
+        let plain = match &layer.op {
+            Op::Conv(_) => true,
+            Op::Gemm(gemm) => gemm.alpha == 1.0 && gemm.beta == 1.0,
+            _ => false,
+        };
+        let &[_, Some(_), Some(bias)] = layer.inputs.as_slice() else { return None };
+        let (bias, old) = (graph[bias].constant.as_ref()?, graph[mean].constant.as_ref()?);
+        let row = bias.data().len() == old.data().len() && bias.shape().last() == Some(&old.data().len());
+        let moved = old.data().iter().zip(bias.data()).map(|(mean, bias)| mean - bias).collect();
+        let moved = Tensor::new(old.shape().to_vec(), moved).ok()?;
+        (plain && row).then_some((layer.output, moved))
+    };
+    let means: HashMap<ValueId, (ValueId, Tensor)> =
+        graph.nodes().iter().filter_map(|node| Some((node.output, biased(node)?))).collect();
+    let bare: HashSet<ValueId> = means.values().map(|(layer, _)| *layer).collect();
+    let moved = graph.rebuild(shape, |build, node| {
+        let mut inputs = build.inputs(node)?;
+        if bare.contains(&node.output) {
+            inputs.truncate(2);
+        }
+        if let (Some((_, mean)), Some(slot)) = (means.get(&node.output), inputs.get_mut(3)) {
+            let name = slot.map_or_else(String::new, |id| build.new[id].name.clone());
+            *slot = Some(build.new.add_constant(name, mean.clone())?);
+        }
+        build.new.add_node(node.name.clone(), node.op.clone(), inputs, graph[node.output].name.clone())
+    })?;
+    remove_dead_code(&moved)
 }
 
 /// `MatMul` with a weight matrix, followed by `Add` of a bias, becomes `Gemm`.

@@ -177,9 +177,9 @@ fn shared_weights_stay_one() {
     assert_eq!(zipped.iterations, 15);
     let mut seen = std::collections::BTreeMap::new();
     let mut twice = 0;
-    for member in &zipped.joint.members {
+    for (t, member) in zipped.joint.members.iter().enumerate() {
         for (l, layer) in member.layers.iter().enumerate() {
-            let columns = member.columns(l);
+            let columns = zipped.joint.columns(t, l);
             for (row, unit) in layer.read(&member.graph).chunks(layer.columns() + 1).zip(&member.units[l]) {
                 for (x, column) in row.iter().zip(&columns) {
                     let known = *seen.entry((l, *unit, *column)).or_insert(*x);
@@ -199,7 +199,8 @@ fn networks_that_do_not_match_are_refused() {
         Joint::beside(parts).err().map(|e| e.to_string()).unwrap_or_default()
     };
     let text = error("lenet-5", "lenet-300-100");
-    assert!(text.contains("layer 1 is Conv in a, Gemm in b"), "{text}");
+    assert!(text.contains("a has 4 layers, b has 3, 2 of them correspond"), "{text}");
+    assert!(text.contains(r#"layer 1 is "conv1" (Conv 5×5 / 1×1"#) && text.contains(r#""fc1" (Gemm) in b"#), "{text}");
     let twice = Joint::beside(vec![single("a", network("lenet-5", 1)), single("a", network("lenet-5", 2))]);
     assert!(twice.unwrap_err().to_string().contains("two tasks"));
 }

@@ -164,11 +164,11 @@ pub fn merge_layer(
             }
         }
     }
+    if options.streams != Streams::Last {
+        joint.align_to_stream(layer);
+    }
     for (t, member) in joint.members.iter_mut().enumerate() {
         let at = &member.layers[layer];
-        if let (Some(stream), true) = (&at.stream, options.streams != Streams::Last) {
-            member.aligned[layer] = stream.iter().map(|&(before, unit)| member.aligned[before][unit]).collect();
-        }
         member.graph = at.write(&member.graph, &table.refits(t, at, options.recipe))?;
     }
     report.shared = joint.shared_units(layer);

@@ -137,6 +137,7 @@ impl Pool {
     /// The pairs (row of `numbers`, unit of t) that an earlier layer of the same residual stream has made.
     fn given_by_stream(&self, new: &Joining, numbers: &[usize]) -> Option<Vec<(usize, usize)>> {
         let Joining { joint, layer, task: t, .. } = *new;
+        joint.stream(layer)?;
         let known = |t: usize, unit: usize| {
             let member = &joint.members[t];
             let (before, unit) = *member.layers[layer].stream.as_ref()?.get(unit)?;

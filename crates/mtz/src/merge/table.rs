@@ -1,6 +1,6 @@
 //! One layer of all tasks with its inputs in joint numbers, and the least-squares problems that can be put to it.
 
-use super::{Merged, Recipe};
+use super::{Merged, Recipe, by_owner_set};
 use crate::error::{Error, Result};
 use crate::linalg::{Aim, Moments, Problem, Samples, Targets, distances, spread};
 use crate::plan::{Column, Joint, Layer, Refit};
@@ -71,12 +71,12 @@ impl<'a> Table<'a> {
     pub fn new(joint: &Joint, layer: usize, seen: &'a [Seen], weights: &[f64]) -> Result<Self> {
         let mut numbers: BTreeMap<Column, usize> = BTreeMap::new();
         let mut columns: Vec<Vec<usize>> = Vec::new();
-        for member in &joint.members {
+        for task in 0..joint.members.len() {
             let number = |column: &Column| {
                 let next = numbers.len();
                 *numbers.entry(*column).or_insert(next)
             };
-            columns.push(member.columns(layer).iter().map(number).collect());
+            columns.push(joint.columns(task, layer).iter().map(number).collect());
         }
         let mut count = numbers.len();
         for (member, columns) in joint.members.iter().zip(&mut columns) {
@@ -177,30 +177,46 @@ impl<'a> Table<'a> {
         units.par_iter().map(row).collect()
     }
 
-    /// The paper's f for the units that task t has just joined: weights from the columns that both sides have become one, all others stay.
+    /// The paper's f for the units that task t has just joined: weights from the columns that both sides have become one, all others stay. Only owners of a
+    /// unit have a say in it.
     pub fn merge_shared(&mut self, pool: &[Owners], t: usize, ridge: f64, report: &mut Merged) -> Result<()> {
-        let common = self.common(t);
+        for (set, joined) in by_owner_set(&joined(pool, t)) {
+            let before: Vec<usize> = set.into_iter().filter(|s| *s != t).collect();
+            self.merge_joined(&joined, &before, t, ridge, report)?;
+        }
+        Ok(())
+    }
+
+    /// The same for units that task t has joined to those of the tasks `owners`.
+    fn merge_joined(
+        &mut self,
+        joined: &[Owners],
+        owners: &[usize],
+        t: usize,
+        ridge: f64,
+        report: &mut Merged,
+    ) -> Result<()> {
+        let common = self.common(owners, t);
         let place = self.places(&common);
-        let joined = joined(pool, t);
         let mut problem = Problem::new(common.len(), joined.len(), self.dual);
         let by_column = |weight: &dyn Fn(&Owners, usize) -> f64| -> Vec<f64> {
             common.iter().flat_map(|&column| joined.iter().map(move |owners| weight(owners, column))).collect()
         };
         let before = by_column(&|owners, column| self.pool_weight(&owners[..t], column));
         let own = by_column(&|owners, column| self.pool_weight(&alone(t + 1, t, owners[t].unwrap_or(0)), column));
-        for s in 0..t {
+        for &s in owners {
             self.add(&mut problem, s, &place, Targets::Weights(&before))?;
         }
         self.add(&mut problem, t, &place, Targets::Weights(&own))?;
-        self.solve(&mut problem, &common, &joined, Zeros::Afterwards, ridge, report)
+        self.solve(&mut problem, &common, joined, Zeros::Afterwards, ridge, report)
     }
 
     /// The paper's baseline: units that task t has just joined take the weights of one of the two sides, at random.
     pub fn choose_one(&mut self, pool: &[Owners], t: usize, seed: u64) {
-        let common = self.common(t);
         for (u, owners) in joined(pool, t).iter().enumerate() {
             let own = random::uniform(seed, u as u64) < 0.5;
-            for &column in &common {
+            let before: Vec<usize> = (0..t).filter(|s| owners[*s].is_some()).collect();
+            for &column in &self.common(&before, t) {
                 let side = if own { &alone(t + 1, t, owners[t].unwrap_or(0)) } else { &owners[..t] };
                 let weight = self.pool_weight(side, column);
                 self.set(owners, column, weight);
@@ -208,9 +224,30 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// d between the pool (rows) and the units of task t (columns), and whether the ridge had to be raised.
+    /// d between the pool (rows) and the units of task t (columns), and whether the ridge had to be raised. Gram matrices of tasks that do not own a unit say
+    /// nothing about it: d is computed for each set of owners.
     pub fn distances(&self, pool: &[Owners], t: usize, ridge: f64) -> Result<(Vec<f64>, bool)> {
-        let common = self.common(t);
+        let own = self.tasks[t].units;
+        let (mut all, mut raised) = (vec![0.0; pool.len() * own], false);
+        let mut rows: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
+        for (p, owners) in pool.iter().enumerate() {
+            let set = owners.iter().take(t).enumerate().filter(|(_, u)| u.is_some()).map(|(s, _)| s).collect();
+            rows.entry(set).or_default().push(p);
+        }
+        for (owners, rows) in rows {
+            let units: Vec<Owners> = rows.iter().map(|p| pool[*p].clone()).collect();
+            let (d, more) = self.distances_to(&units, &owners, t, ridge)?;
+            raised |= more;
+            for (p, d) in rows.into_iter().zip(d.chunks(own.max(1))) {
+                all[p * own..][..own].copy_from_slice(d);
+            }
+        }
+        Ok((all, raised))
+    }
+
+    /// The same for units with the same owners.
+    fn distances_to(&self, pool: &[Owners], owners: &[usize], t: usize, ridge: f64) -> Result<(Vec<f64>, bool)> {
+        let common = self.common(owners, t);
         if common.is_empty() {
             // Units that see nothing in common share no weight: any two of them are one at no cost.
             return Ok((vec![0.0; pool.len() * self.tasks[t].units], false));
@@ -218,7 +255,7 @@ impl<'a> Table<'a> {
         let place = self.places(&common);
         let (mut before, mut own) =
             (Problem::new(common.len(), 0, self.dual), Problem::new(common.len(), 0, self.dual));
-        for s in 0..t {
+        for &s in owners {
             self.add(&mut before, s, &place, Targets::Outputs(&[]))?;
         }
         self.add(&mut own, t, &place, Targets::Outputs(&[]))?;
@@ -303,7 +340,8 @@ impl<'a> Table<'a> {
         for (t, task) in self.tasks.iter_mut().enumerate() {
             let mut solved: Vec<Option<usize>> = vec![None; task.units];
             for (k, owners) in units.iter().enumerate() {
-                owners[t].iter().for_each(|&unit| {
+                // Of tasks that have not joined yet nothing is said.
+                owners.get(t).copied().flatten().into_iter().for_each(|unit| {
                     solved[unit] = Some(k);
                     task.changed[unit] = true;
                 });
@@ -377,9 +415,9 @@ impl<'a> Table<'a> {
         if count > 0.0 { sum / count } else { 0.0 }
     }
 
-    /// The columns that both task t and a task before it have.
-    fn common(&self, t: usize) -> Vec<usize> {
-        (0..self.count).filter(|&c| self.tasks[t].has[c] && self.tasks[..t].iter().any(|s| s.has[c])).collect()
+    /// The columns that both task t and one of the owners have.
+    fn common(&self, owners: &[usize], t: usize) -> Vec<usize> {
+        (0..self.count).filter(|&c| self.tasks[t].has[c] && owners.iter().any(|s| self.tasks[*s].has[c])).collect()
     }
 
     /// Where each joint column stands among the chosen ones.

@@ -138,7 +138,7 @@ pub(crate) fn of_layer(joint: &Joint, layer: usize, from: &[Calibration]) -> [u6
         units += at.units;
     }
     // Columns that only some tasks have stand beside each other.
-    let n = joint.members.iter().flat_map(|m| m.columns(layer)).collect::<BTreeSet<_>>().len();
+    let n = (0..joint.members.len()).flat_map(|t| joint.columns(t, layer)).collect::<BTreeSet<_>>().len();
     // Weights of all units as they were and as they are, and in f64 what is asked and what is answered.
     let tables = 2 * 4 * n * units + 2 * 8 * n * units;
     // Both networks' matrices, their sum, its factor and the parallel sum; or the samples of both and their products.
@@ -154,7 +154,7 @@ pub(crate) fn of_layer(joint: &Joint, layer: usize, from: &[Calibration]) -> [u6
 pub fn paired_in_order(start: &Joint, plan: &Plan) -> Joint {
     let mut joint = start.clone();
     let align = aligned(start, plan);
-    for layer in 0..joint.depth().saturating_sub(1) {
+    for layer in (0..joint.depth()).filter(|l| !start.is_head(*l)) {
         let share = share_of(&joint, plan, layer);
         let mut next = joint.members[0].layers[layer].units;
         let mut known = next;
@@ -190,10 +190,8 @@ pub fn paired_in_order(start: &Joint, plan: &Plan) -> Joint {
         let own = first.layers[layer].units;
         first.units[layer] = (0..own).collect();
         first.aligned[layer] = (0..own).collect();
-        for member in &mut joint.members {
-            if let (Some(stream), true) = (&member.layers[layer].stream, plan.streams != Streams::Last) {
-                member.aligned[layer] = stream.iter().map(|&(before, unit)| member.aligned[before][unit]).collect();
-            }
+        if plan.streams != Streams::Last {
+            joint.align_to_stream(layer);
         }
     }
     joint

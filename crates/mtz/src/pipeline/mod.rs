@@ -114,12 +114,16 @@ pub fn zip(
         layers = known.ok_or_else(|| Error::data("the checkpoint is damaged").hint("remove it to begin anew"))?;
     }
     let mut iterations = layers.iter().map(|l| l.iterations).sum();
-    for (layer, spare) in spare.into_iter().enumerate().skip(layers.len()) {
+    // The paper's recipe leaves output layers as they are.
+    let merged: Vec<usize> = (0..depth).filter(|l| plan.recipe == Recipe::Best || !joint.is_head(*l)).collect();
+    let Some(&last_layer) = merged.last() else {
+        return Err(Error::model("the networks have output layers only: there is nothing to share"));
+    };
+    for layer in merged.into_iter().skip(layers.len()) {
+        let spare = spare[layer];
         let begin = Instant::now();
-        let head = layer + 1 == depth;
-        if head && plan.recipe == Recipe::Paper {
-            break; // output layers stay as they are
-        }
+        let head = joint.is_head(layer);
+        let last = layer == last_layer;
         stop(listen((layer, depth, Doing::Statistics)))?;
         let from = calibrations(&joint, tasks, &samples, layer, plan, spare);
         let collected = layer_moments(&joint, &originals, layer, plan, &from, &mut walks)?;
@@ -144,7 +148,6 @@ pub fn zip(
         if plan.recipe == Recipe::Paper {
             renormalise(&mut joint, &originals, layer, &from, &mut walks)?;
         }
-        let last = layer + if plan.recipe == Recipe::Paper { 2 } else { 1 } >= depth;
         let measured = if last { tasks } else { &fewer };
         let error_zipped = errors(&joint.graphs(), measured, plan)?;
         let mut error_after = error_zipped.clone();
@@ -152,7 +155,7 @@ pub fn zip(
         // The paper retrains after each layer. With targets nothing is lost on the way, and all iterations together at the end do more.
         let wanted = match plan.recipe {
             Recipe::Paper => plan.retrain,
-            Recipe::Best if head => plan.retrain * (depth - 1),
+            Recipe::Best if last => plan.retrain * joint.hidden_layers(),
             Recipe::Best => 0,
         };
         let mut losses = Losses::over(wanted);

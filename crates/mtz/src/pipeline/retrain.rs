@@ -107,12 +107,12 @@ fn paces_of(samples: &[usize]) -> Vec<f32> {
 /// Values inside of a deep network that retraining compares with the original's: sums at the ends of residual blocks, or the answers of all hidden layers where
 /// there are no such sums.
 pub(super) fn hidden_answers(member: &Member) -> Vec<ValueId> {
-    let hidden = &member.layers[..member.layers.len().saturating_sub(1)];
+    let hidden = || member.layers.iter().filter(|l| !l.head);
     if member.layers.len() <= SHALLOW {
         return Vec::new();
     }
-    let sums: Vec<ValueId> = hidden.iter().filter_map(|l| l.sum.map(|s| s.output)).collect();
-    if sums.is_empty() { hidden.iter().map(Layer::answer).collect() } else { sums }
+    let sums: Vec<ValueId> = hidden().filter_map(|l| l.sum.map(|s| s.output)).collect();
+    if sums.is_empty() { hidden().map(Layer::answer).collect() } else { sums }
 }
 
 /// Losses of a long run as a short curve.

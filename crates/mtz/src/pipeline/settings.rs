@@ -136,7 +136,7 @@ impl Plan {
         /// Layers with at most so many inputs bear the usual rate; found with LeNets and ResNet-20, which have up to 800.
         const INPUTS: f32 = 800.0;
         let usual = Self::new(recipe);
-        let hidden = networks.depth().saturating_sub(1).max(1);
+        let hidden = networks.hidden_layers().max(1);
         let deep = networks.depth() > SHALLOW;
         let normalised =
             networks.members.iter().flat_map(|m| m.graph.nodes()).any(|n| n.op.name() == "BatchNormalization");

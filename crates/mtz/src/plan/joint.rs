@@ -5,6 +5,7 @@
 //! from (the *aligned* number of its source); equal names are one number, stored once. Blocks by owner set, parameter counts and ties for the trainer all follow
 //! from these names.
 
+use super::correspondence::corresponding;
 use super::layers::{Layer, Source};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -42,6 +43,8 @@ pub enum Column {
     Input(usize, usize),
     /// A weight from a unit of an earlier layer: layer, aligned number, rank, tap.
     Unit(usize, usize, usize, usize),
+    /// A weight from something that only one task has: task, position, tap.
+    Private(usize, usize, usize),
     /// The bias.
     Bias,
 }
@@ -49,48 +52,91 @@ pub enum Column {
 impl Joint {
     /// A network by itself.
     pub fn single(name: String, graph: Graph) -> Result<Self> {
+        check_name(&name)?;
         let graph = simplify::for_zipping(&graph)?;
         let layers = Layer::all(&graph).map_err(|e| e.in_file(std::path::Path::new(&name)))?;
         let units: Vec<Vec<usize>> = layers.iter().map(|layer| (0..layer.units).collect()).collect();
         Ok(Self { members: vec![Member { name, graph, layers, aligned: units.clone(), units }] })
     }
 
-    /// Models beside each other: what each of them shares stays shared, nothing new is.
+    /// Models beside each other: what each of them shares stays shared, nothing new is. Layers that correspond to each other have the same number afterwards.
     pub fn beside(parts: Vec<Self>) -> Result<Self> {
         let mut members: Vec<Member> = Vec::new();
-        let mut next: Vec<usize> = Vec::new();
-        for mut member in parts
-            .into_iter()
-            .enumerate()
-            .flat_map(|(i, part)| part.members.into_iter().enumerate().map(move |(k, member)| (i, k, member)))
-        {
-            let (_, first_of_part, member) = (member.0, member.1 == 0, &mut member.2);
-            if members.iter().any(|m| m.name == member.name) {
-                return Err(Error::usage(format!("two tasks are called {:?}", member.name))
-                    .hint("give them names: first=a/model.onnx second=b/model.onnx"));
+        for mut part in parts {
+            if let (Some(first), Some(own)) = (members.first(), part.members.first()) {
+                let order = corresponding(first, own)?;
+                part.members.iter_mut().try_for_each(|member| member.reorder(&order))?;
             }
-            if let Some(first) = members.first() {
-                compare(first, &member.name, &member.layers)?;
+            // Numbers of this part begin behind all others.
+            let next = |l: usize| {
+                let numbers = members.iter().flat_map(|m| m.units[l].iter().chain(&m.aligned[l]));
+                numbers.max().map_or(0, |u| u + 1)
+            };
+            let next: Vec<usize> = (0..members.first().map_or(0, |m| m.layers.len())).map(next).collect();
+            for mut member in part.members {
+                if members.iter().any(|m| m.name == member.name) {
+                    return Err(Error::usage(format!("two tasks are called {:?}", member.name))
+                        .hint("give them names: first=a/model.onnx second=b/model.onnx"));
+                }
+                for ((units, aligned), next) in member.units.iter_mut().zip(&mut member.aligned).zip(&next) {
+                    units.iter_mut().chain(aligned).for_each(|u| *u += next);
+                }
+                members.push(member);
             }
-            if first_of_part {
-                // Numbers of this part begin behind all others.
-                next = (0..member.layers.len())
-                    .map(|l| {
-                        let numbers = members.iter().flat_map(|m| m.units[l].iter().chain(&m.aligned[l]));
-                        numbers.max().map_or(0, |u| u + 1)
-                    })
-                    .collect();
-            }
-            for ((units, aligned), next) in member.units.iter_mut().zip(&mut member.aligned).zip(&next) {
-                units.iter_mut().chain(aligned).for_each(|u| *u += next);
-            }
-            members.push(member.clone());
         }
         if members.len() < 2 {
             return Err(Error::usage("zipping needs at least two networks")
                 .hint("mtz zip a=first.onnx b=second.onnx …; a joint model counts as its tasks"));
         }
         Ok(Self { members })
+    }
+
+    /// Whether a layer is a head in any of the networks: nothing of it is shared then.
+    pub fn is_head(&self, layer: usize) -> bool {
+        self.members.iter().any(|m| m.layers.get(layer).is_some_and(|l| l.head))
+    }
+
+    /// How many layers are no heads.
+    pub fn hidden_layers(&self) -> usize {
+        (0..self.depth()).filter(|l| !self.is_head(*l)).count()
+    }
+
+    /// The earlier layer whose units those of this one are added to, if it is the same in all networks. Numbers of two layers must not meet, so where
+    /// networks differ in this, each layer keeps its own.
+    pub fn stream(&self, layer: usize) -> Option<usize> {
+        let before = |m: &Member| m.layers.get(layer)?.stream.as_ref()?.first().map(|(before, _)| *before);
+        let first = before(self.members.first()?)?;
+        self.members.iter().all(|m| before(m) == Some(first)).then_some(first)
+    }
+
+    /// Lets later layers know the units of a layer by the numbers of the stream they are added to, if there is one.
+    pub fn align_to_stream(&mut self, layer: usize) {
+        if self.stream(layer).is_none() {
+            return;
+        }
+        for member in &mut self.members {
+            if let Some(stream) = &member.layers[layer].stream {
+                member.aligned[layer] = stream.iter().map(|&(before, unit)| member.aligned[before][unit]).collect();
+            }
+        }
+    }
+
+    /// The joint name of each column of a task's layer, the bias last (if the layer has one).
+    pub fn columns(&self, task: usize, layer: usize) -> Vec<Column> {
+        let member = &self.members[task];
+        let at = &member.layers[layer];
+        let sources = at.sources.iter().flat_map(|source| (0..at.taps).map(move |tap| (source, tap)));
+        let columns = sources.map(|(source, tap)| match *source {
+            Source::Input { position } => Column::Input(position, tap),
+            Source::Private { position } => Column::Private(task, position, tap),
+            Source::Layer { layer, unit, rank } => Column::Unit(layer, member.aligned[layer][unit], rank, tap),
+        });
+        columns.chain(at.bias.map(|_| Column::Bias)).collect()
+    }
+
+    /// Who stores the bias of a unit: of its owners, each given as task and place, the first that has one. Those who have none add nothing.
+    pub fn bias_owner(&self, layer: usize, owners: impl IntoIterator<Item = (usize, usize)>) -> Option<(usize, usize)> {
+        owners.into_iter().find(|(task, _)| self.members[*task].layers[layer].bias.is_some())
     }
 
     /// How many layers the networks have.
@@ -143,8 +189,8 @@ impl Joint {
         let (mut all, mut shared) = (0, 0);
         for layer in 0..self.depth() {
             let mut sources: BTreeMap<Column, BTreeSet<usize>> = BTreeMap::new();
-            for (t, member) in self.members.iter().enumerate() {
-                for column in member.columns(layer) {
+            for t in 0..self.members.len() {
+                for column in self.columns(t, layer) {
                     sources.entry(column).or_default().insert(t);
                 }
             }
@@ -197,7 +243,8 @@ impl Joint {
             let next = numbers.len();
             *numbers.entry(column).or_insert(next)
         };
-        let columns = self.members.iter().map(|m| m.columns(layer).into_iter().map(&mut of).collect()).collect();
+        let tasks = 0..self.members.len();
+        let columns = tasks.map(|t| self.columns(t, layer).into_iter().map(&mut of).collect()).collect();
         (columns, numbers.len())
     }
 
@@ -231,7 +278,12 @@ impl Joint {
             for places in self.places(layer).values() {
                 known.fill(None);
                 let bias = small(bias_data.len())?;
-                for (i, &(t, unit)) in places.iter().enumerate() {
+                let offset = self.bias_owner(layer, places.iter().copied()).map(|(t, unit)| {
+                    let width = self.members[t].layers[layer].columns() + 1;
+                    rows[t][unit * width + width - 1]
+                });
+                bias_data.push(offset.unwrap_or(0.0));
+                for &(t, unit) in places {
                     let at = &self.members[t].layers[layer];
                     let row = &rows[t][unit * (at.columns() + 1)..][..at.columns() + 1];
                     for (k, &column) in columns[t].iter().take(at.columns()).enumerate() {
@@ -242,9 +294,6 @@ impl Joint {
                         });
                         exists[index] |= dense[t];
                         uses[t].0[at.place(unit, k)] = small(index)?;
-                    }
-                    if i == 0 {
-                        bias_data.push(row[at.columns()]);
                     }
                     uses[t].1[unit] = bias;
                 }
@@ -276,15 +325,17 @@ fn small(index: usize) -> Result<u32> {
 }
 
 impl Member {
-    /// The joint name of each column of a layer, the bias last (if the layer has one).
-    pub fn columns(&self, layer: usize) -> Vec<Column> {
-        let at = &self.layers[layer];
-        let sources = at.sources.iter().flat_map(|source| (0..at.taps).map(move |tap| (source, tap)));
-        let columns = sources.map(|(source, tap)| match *source {
-            Source::Input { position } => Column::Input(position, tap),
-            Source::Layer { layer, unit, rank } => Column::Unit(layer, self.aligned[layer][unit], rank, tap),
-        });
-        columns.chain(at.bias.map(|_| Column::Bias)).collect()
+    /// The same network with its layers in another order: the new i-th is the present `order[i]`-th. Nodes move with them.
+    fn reorder(&mut self, order: &[usize]) -> Result<()> {
+        if order.iter().enumerate().all(|(i, l)| i == *l) {
+            return Ok(());
+        }
+        let nodes: Vec<usize> = order.iter().map(|&l| self.layers[l].node).collect();
+        self.graph = self.graph.with_first(&nodes)?;
+        self.layers = Layer::all(&self.graph)?;
+        self.units = order.iter().map(|&l| self.units[l].clone()).collect();
+        self.aligned = order.iter().map(|&l| self.aligned[l].clone()).collect();
+        Ok(())
     }
 
     /// Multiply-adds of all layers for one sample.
@@ -306,29 +357,11 @@ impl Member {
     }
 }
 
-/// Says where two networks do not match.
-fn compare(first: &Member, name: &str, layers: &[Layer]) -> Result<()> {
-    let hint = "networks must have the same kinds of layers in the same order; widths may differ";
-    for (i, (a, b)) in first.layers.iter().zip(layers).enumerate() {
-        let wrong = |what: String| Err(Error::model(format!("layer {} {what}", i + 1)).hint(hint));
-        if a.kind() != b.kind() {
-            return wrong(format!("is {} in {}, {} in {name}", a.kind(), first.name, b.kind()));
-        }
-        if a.taps != b.taps || a.conv.as_ref().map(|c| &c.windows) != b.conv.as_ref().map(|c| &c.windows) {
-            return wrong(format!(
-                "({}) has another kernel, stride or padding in {name} than in {}",
-                b.name, first.name
-            ));
-        }
-    }
-    if first.layers.len() != layers.len() {
-        return Err(Error::model(format!(
-            "{} has {} layers, {name} has {}",
-            first.name,
-            first.layers.len(),
-            layers.len()
-        ))
-        .hint(hint));
+/// Names of tasks are part of names in files and of lines on a terminal.
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return Err(Error::usage(format!("{name:?} cannot be the name of a task"))
+            .hint("give it another name, without control characters: age=MODEL"));
     }
     Ok(())
 }

@@ -7,11 +7,17 @@ use crate::op::{BatchNormalization, Conv, Op};
 use crate::tensor::Tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a position along a layer's input axis comes from. `rank`: the how manieth position of its unit it is, as after a flattening.
+/// Where a position along a layer's input axis comes from. `rank`: index of this position among all positions of the same unit (a flattened channel has
+/// many).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The network's input.
     Input {
+        /// Index among those positions of the layer that come from the input.
+        position: usize,
+    },
+    /// Something that belongs to the task alone: a grouped convolution, or an operator that does not say which axes move together.
+    Private {
         /// Position along the axis.
         position: usize,
     },
@@ -73,11 +79,13 @@ impl Refit {
 pub struct Layer {
     /// The position of its node in the graph.
     pub node: usize,
-    /// The name of its node.
+    /// The name of its node; of several nodes with one name, later ones have a number behind it.
     pub name: String,
+    /// Whether an output of the network is reached from it with no other layer between. Heads are never shared.
+    pub head: bool,
     /// Its weight.
     pub weight: ValueId,
-    /// Its bias.
+    /// Its bias. A layer with a normalisation behind it has none ([`crate::simplify::for_zipping`]).
     pub bias: Option<ValueId>,
     /// What it reads.
     pub input: ValueId,
@@ -108,7 +116,10 @@ impl Layer {
     pub fn all(graph: &Graph) -> Result<Vec<Self>> {
         let units = Units::of(graph);
         let readers = Readers::of(graph);
+        let ends = Ends::of(graph);
+        let inputs = input_units(graph, &units);
         let mut layers: Vec<Self> = Vec::new();
+        let mut names: BTreeSet<String> = BTreeSet::new();
         let mut owner: BTreeMap<Unit, (usize, usize)> = BTreeMap::new();
         for (node, n) in graph.nodes().iter().enumerate() {
             let (conv, inputs_first) = match &n.op {
@@ -118,6 +129,9 @@ impl Layer {
             };
             let (Some(&Some(input)), Some(&Some(weight))) = (n.inputs.first(), n.inputs.get(1)) else { continue };
             let (Some(tensor), None) = (graph[weight].constant.as_ref(), obstacle(graph, n)) else { continue };
+            if ends.maps.contains(&node) {
+                continue;
+            }
             let bias = n.inputs.get(2).copied().flatten();
             let (out_axis, in_axis) = if inputs_first { (1, 0) } else { (0, 1) };
             let (count, width) = (tensor.shape()[out_axis], tensor.shape()[in_axis]);
@@ -125,20 +139,27 @@ impl Layer {
             let own = units.along(weight, out_axis).unwrap_or_default();
             let mut ranks: BTreeMap<Unit, usize> = BTreeMap::new();
             let labels = units.along(weight, in_axis).unwrap_or_else(|| vec![None; width]);
+            // Where nothing with weights comes before the layer, it reads the input, however that was prepared.
+            let first = !readers.depends.contains_key(&input);
+            let mut read = 0;
             let sources = labels.iter().enumerate().map(|(position, label)| {
-                let from = label.and_then(|unit| owner.get(&unit).map(|&from| (unit, from)));
-                from.map_or(Source::Input { position }, |(id, (layer, unit))| {
+                if let Some((id, (layer, unit))) = label.and_then(|unit| Some((unit, *owner.get(&unit)?))) {
                     let rank = ranks.entry(id).or_default();
                     *rank += 1;
-                    Source::Layer { layer, unit, rank: *rank - 1 }
-                })
+                    return Source::Layer { layer, unit, rank: *rank - 1 };
+                }
+                if !first && !label.is_some_and(|unit| inputs.contains(&unit)) {
+                    return Source::Private { position };
+                }
+                read += 1;
+                Source::Input { position: read - 1 }
             });
             let sources = sources.collect();
             let stream = one_to_one(own.iter().map(|id| id.and_then(|id| owner.get(&id).copied())));
             for (unit, id) in own.iter().enumerate() {
                 owner.extend(id.map(|id| (id, (layers.len(), unit))));
             }
-            let name = n.name.clone();
+            let name = unique(&n.name, &mut names);
             let output = n.output;
             let norm = readers.only(output).and_then(|reader| Norm::behind(graph, reader, output));
             let answer = norm.map_or(output, |n| n.output);
@@ -147,6 +168,7 @@ impl Layer {
             layers.push(Self {
                 node,
                 name,
+                head: ends.heads.contains(&node),
                 weight,
                 bias,
                 input,
@@ -174,8 +196,13 @@ impl Layer {
             let tensors = n.inputs.iter().flatten().filter_map(|id| graph[*id].constant.as_ref());
             tensors.map(|t| t.data().len()).sum::<usize>()
         };
-        let nodes = graph.nodes().iter().filter(|n| matches!(n.op, Op::Conv(_) | Op::Gemm(_) | Op::MatMul(_)));
-        let obstacles = nodes.filter_map(|n| Some((n, obstacle(graph, n).filter(|_| weights(n) > 0)?)));
+        let ends = Ends::of(graph);
+        let nodes = graph.nodes().iter().enumerate();
+        let nodes = nodes.filter(|(_, n)| matches!(n.op, Op::Conv(_) | Op::Gemm(_) | Op::MatMul(_)));
+        let obstacles = nodes.filter_map(|(i, n)| {
+            let map = ends.maps.contains(&i).then_some("it is a constant map behind an output layer");
+            Some((n, map.or_else(|| obstacle(graph, n)).filter(|_| weights(n) > 0)?))
+        });
         obstacles.map(|(n, why)| (n.name.clone(), weights(n), why)).collect()
     }
 
@@ -261,8 +288,7 @@ impl Layer {
             } else if let Some(norm) = norm {
                 units.iter().for_each(|new| data[new.unit] = norm.renewed(id, data[new.unit], new));
             } else {
-                let bias = |row: &[f32]| if self.norm.is_some() { 0.0 } else { row[columns] };
-                units.iter().for_each(|new| data[new.unit] = bias(&new.row));
+                units.iter().for_each(|new| data[new.unit] = new.row[columns]);
             }
             Tensor::new(tensor.shape().to_vec(), data)
         })
@@ -288,6 +314,58 @@ fn obstacle(graph: &Graph, node: &Node) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// A name that is not taken yet: the name itself, or with a number behind it.
+pub(crate) fn unique(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let numbered = (2..).map(|n: usize| format!("{name}~{n}"));
+    let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| taken.insert(name.clone()));
+    free.unwrap_or_else(|| name.to_owned())
+}
+
+/// Units of the network's inputs.
+fn input_units(graph: &Graph, units: &Units) -> BTreeSet<Unit> {
+    let axes = graph.inputs().iter().flat_map(|id| (0..graph[*id].shape.rank()).map(move |axis| (*id, axis)));
+    axes.filter_map(|(id, axis)| units.along(id, axis)).flatten().flatten().collect()
+}
+
+/// Where a network ends, as positions of nodes.
+struct Ends {
+    /// Nodes with weights from which an output is reached with no other such node between.
+    heads: BTreeSet<usize>,
+    /// Constant maps behind them: nobody has trained these.
+    maps: BTreeSet<usize>,
+}
+
+impl Ends {
+    fn of(graph: &Graph) -> Self {
+        let mut ends = Self { heads: BTreeSet::new(), maps: BTreeSet::new() };
+        let mut reached: BTreeSet<ValueId> = graph.outputs().iter().copied().collect();
+        for (i, node) in graph.nodes().iter().enumerate().rev().filter(|(_, n)| !n.inputs.is_empty()) {
+            let weights = || node.inputs.iter().flatten().filter_map(|id| graph[*id].constant.as_ref());
+            let weighted = matches!(node.op, Op::Conv(_) | Op::Gemm(_) | Op::MatMul(_)) && weights().next().is_some();
+            if !reached.contains(&node.output) {
+                continue;
+            }
+            if weighted && !is_constant_map(weights()) {
+                ends.heads.insert(i);
+            } else {
+                ends.maps.extend(weighted.then_some(i));
+                reached.extend(node.inputs.iter().flatten());
+            }
+        }
+        ends
+    }
+}
+
+/// Whether these are the weights of a map that was written down, not trained: one tensor of whole numbers, or of equal ones. Detectors end in such
+/// maps: the mean of a distribution over 0, 1, 2, … (YOLOv8), say.
+fn is_constant_map<'t>(mut weights: impl Iterator<Item = &'t Tensor>) -> bool {
+    let (Some(only), None) = (weights.next(), weights.next()) else { return false };
+    let data = only.data();
+    let whole = data.iter().all(|x| x.fract() == 0.0);
+    let equal = data.windows(2).all(|pair| pair.first() == pair.last());
+    data.iter().any(|x| *x != 0.0) && (whole || equal)
 }
 
 /// The units of one earlier layer, each once.
