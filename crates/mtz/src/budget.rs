@@ -15,13 +15,13 @@
 use crate::checkpoint::Checkpoint;
 use crate::data::without_a_tenth;
 use crate::error::{Error, Result};
-use crate::evaluate::Mistakes;
+use crate::evaluate::{Measured, Mistakes};
 use crate::graph::Graph;
 use crate::merge::{Align, Recipe, Share};
-use crate::pipeline::{self, Doing, Plan, Spare, Task, aligned, chosen, mistakes, paired_in_order, zip};
+use crate::pipeline::{
+    self, Plan, References, Spare, Task, Zipped, aligned, chosen, paired_in_order, retrain_all, zip,
+};
 use crate::plan::{Joint, Source};
-use crate::train::Diary;
-use serde_json::Value as Json;
 use std::ops::ControlFlow;
 
 /// What must hold; at least one of them.
@@ -29,6 +29,8 @@ use std::ops::ControlFlow;
 pub struct Budget {
     /// Points of error that every task may lose, on held-out samples.
     pub max_error_increase: Option<f64>,
+    /// Agreement with its original that every task must keep on held-out samples, in percent. Needs no labels.
+    pub min_agreement: Option<f64>,
     /// Standard errors of what was lost on them that must fit in as well; 0 takes it as measured. A search takes what just fits: of two points that lose
     /// the same, the one that was lucky.
     pub margin: f64,
@@ -60,6 +62,10 @@ pub struct Point {
     pub increase: Vec<f64>,
     /// The standard errors of these.
     pub standard_error: Vec<f64>,
+    /// Agreement of each task with its original on held-out samples, in percent.
+    pub agreement: Vec<f64>,
+    /// The standard errors of these.
+    pub agreement_error: Vec<f64>,
     /// Iterations of retraining.
     pub iterations: usize,
 }
@@ -77,8 +83,10 @@ impl Point {
 
     /// Whether every task stays within the budget, with its margin.
     fn fits(&self, budget: &Budget) -> bool {
-        let Some(limit) = budget.max_error_increase else { return true };
-        self.increase.iter().zip(&self.standard_error).all(|(lost, error)| lost + budget.margin * error <= limit)
+        let mut lost = self.increase.iter().zip(&self.standard_error).map(|(x, error)| x + budget.margin * error);
+        let mut kept = self.agreement.iter().zip(&self.agreement_error).map(|(x, error)| x - budget.margin * error);
+        budget.max_error_increase.is_none_or(|limit| lost.all(|lost| lost <= limit))
+            && budget.min_agreement.is_none_or(|limit| kept.all(|kept| kept >= limit))
     }
 }
 
@@ -91,10 +99,8 @@ pub struct Found {
     pub chosen: usize,
     /// What of the budget it misses, in words; nothing if the budget is met.
     pub missed: Vec<String>,
-    /// The plan that leads there.
-    pub plan: Plan,
-    /// For each task the samples to learn from: without those held out.
-    pub samples: Vec<Vec<usize>>,
+    /// The model that was chosen, measured on each task's test samples.
+    pub zipped: Zipped,
     /// How many samples of each task were held out.
     pub held_out: Vec<usize>,
 }
@@ -119,19 +125,18 @@ pub fn search(
 ) -> Result<Found> {
     if let Some(task) = tasks.iter().find(|t| t.train.labels().is_none() && budget.max_error_increase.is_some()) {
         return Err(Error::data(format!("the error of {} cannot be measured without labels", task.name))
-            .hint("give labels, or use --target-size or --min-sharing"));
+            .hint("give labels, or use --min-agreement, which needs none"));
     }
-    let (mut learning, mut measuring, mut samples, mut held_out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut learning, mut measuring, mut held_out) = (Vec::new(), Vec::new(), Vec::new());
     for task in tasks {
         let all: Vec<usize> = task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect());
         let (learn, hold) = without_a_tenth(&all);
         if hold.is_empty() {
             return Err(Error::data(format!("{} has too few samples to hold some out", task.name)));
         }
-        learning.push(Task { samples: Some(learn.clone()), test: None, ..task.clone() });
+        learning.push(Task { samples: Some(learn), ..task.clone() });
         held_out.push(hold.len());
         measuring.push(Task { test: Some((task.train, hold)), ..task.clone() });
-        samples.push(learn);
     }
     let mut done = 0;
     let mut news = |what: &str| match listen((done, what)) {
@@ -141,7 +146,10 @@ pub fn search(
         }
         ControlFlow::Break(()) => Err(Error::usage("stopped")),
     };
-    let originals = start.graphs();
+    // Points of a search are compared on held-out samples; their layers are nobody's business.
+    let plan = &Plan { measured: 0, ..plan.clone() };
+    let originals: Vec<Graph> = start.members.iter().map(|m| m.graph.clone()).collect();
+    let graphs: Vec<&Graph> = originals.iter().collect();
     // What cannot be done is refused before the first of many zips.
     let chosen: Vec<Vec<usize>> = learning.iter().map(|t| chosen(t, plan)).collect();
     Spare::all(start, &learning, &chosen, plan)?;
@@ -149,193 +157,202 @@ pub fn search(
     // What is shared in part has more columns: those of one task beside those of the other.
     Spare::all(start, &learning, &chosen, &with_shares(plan, &names, &vec![0.0; names.len()]))?;
     news("measuring the networks")?;
-    let before = mistakes(&originals, &measuring, plan)?;
+    let references = References::new(&graphs, &measuring, plan)?;
+    let before = references.measure(&graphs)?;
     let mut count = 0;
-    // What is zipped without retraining can be retrained afterwards, where that comes at the end.
-    let mut zipped_last: Option<(Vec<f64>, Joint)> = None;
-    let mut measure = |shares: &[f64], retrain: usize, costs: Option<&mut Vec<Vec<f64>>>| -> Result<Point> {
-        let known = zipped_last.take().filter(|(last, _)| last == shares && plan.recipe == Recipe::Best);
+    let mut measure = |shares: &[f64], retrain: usize, known: Option<Zipped>| -> Result<(Point, Zipped)> {
         // Every zip of the search has a folder of its own.
         let checkpoint = plan.checkpoint.as_ref().map(|folder| folder.join(format!("point-{count}")));
         count += 1;
-        let diary = checkpoint.as_ref().map(|folder| Diary::new(&folder.with_extension("training")));
         let plan = Plan { retrain, checkpoint, ..with_shares(plan, &names, shares) };
         let mut tell = |(layer, depth, what): pipeline::News| {
             let text = format!("layer {} of {depth}: {what}", layer + 1);
             news(&text).map_or(ControlFlow::Break(()), ControlFlow::Continue)
         };
-        let (joint, iterations) = match known {
-            None => {
-                let zipped = zip(start.clone(), &learning, &plan, tell)?;
-                if let Some(costs) = costs {
-                    *costs = zipped.layers.iter().map(|l| relative(&l.merged.distances, l.merged.typical)).collect();
-                }
-                (zipped.joint, zipped.iterations)
-            }
-            // It is retrained without being zipped again, and kept where a killed search finds it.
-            Some((_, mut joint)) => {
-                let (depth, wanted) = (joint.depth(), retrain * joint.hidden_layers());
-                let originals: Vec<Graph> = originals.iter().map(|g| (*g).clone()).collect();
+        let begun = plan.checkpoint.as_ref().is_some_and(|folder| folder.join("state.json").exists());
+        let zipped = match known.filter(|_| plan.recipe == Recipe::Best && !begun) {
+            // What was zipped without retraining is retrained as it is, and kept where a killed search finds it.
+            Some(zipped) => {
                 let key = || pipeline::fingerprint(&originals, &learning, &chosen, &plan);
                 let kept = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key()?)).transpose()?;
-                if let Some((finished, _)) = kept.as_ref().map(Checkpoint::load).transpose()?.flatten() {
-                    (finished, wanted)
-                } else {
-                    let done =
-                        pipeline::retrain(&mut joint, &learning, &originals, &plan, wanted, diary.as_ref(), |i, _| {
-                            tell((depth - 1, depth, Doing::Retraining(i, wanted)))
-                        })?;
-                    if done < wanted {
-                        return Err(Error::usage("stopped"));
-                    }
-                    kept.map(|kept| kept.save(depth, &joint, &Json::Null)).transpose()?;
-                    diary.iter().for_each(Diary::close);
-                    (joint, done)
-                }
+                let references = References::new(&graphs, &learning, &plan)?;
+                retrain_all(zipped, &learning, &originals, &plan, &references, kept.as_ref(), &mut tell)?
             }
+            None => zip(start.clone(), &learning, &plan, tell)?,
         };
         news("measuring")?;
-        let after = mistakes(&joint.graphs(), &measuring, &plan)?;
-        let against = |(after, before): (&Option<Mistakes>, &Option<Mistakes>)| match (after, before) {
-            (Some(after), Some(before)) => after.lost_against(before),
+        let after = references.measure(&zipped.joint.graphs())?;
+        let mistakes = |m: &Option<Measured>| m.as_ref().and_then(|m| m.mistakes.clone());
+        let against = |(after, before): (&Option<Measured>, &Option<Measured>)| match (mistakes(after), mistakes(before)) {
+            (Some(after), Some(before)) => Mistakes::lost_against(&after, &before),
             _ => (f64::NAN, f64::NAN),
         };
         let (increase, standard_error) = after.iter().zip(&before).map(against).unzip();
+        let agreement = after.iter().map(|m| m.as_ref().and_then(Measured::agreement));
+        let agreement = agreement.map(|a| a.map_or((f64::NAN, f64::NAN), |a| (a.percent, a.standard_error)));
+        let (agreement, agreement_error) = agreement.unzip();
         let point = Point {
             shares: shares.to_vec(),
-            parameters: joint.parameters().0,
-            sharing: sharing(&joint, start),
+            parameters: zipped.joint.parameters().0,
+            sharing: sharing(&zipped.joint, start),
             increase,
             standard_error,
-            iterations,
+            agreement,
+            agreement_error,
+            iterations: zipped.iterations,
         };
-        made(&point, &joint)?;
-        zipped_last = (retrain == 0).then(|| (shares.to_vec(), joint));
+        made(&point, &zipped.joint)?;
         news("")?;
-        Ok(point)
+        Ok((point, zipped))
     };
-    let mut costs = Vec::new();
     let all = vec![1.0; names.len()];
-    let mut points = vec![measure(&all, 0, Some(&mut costs))?];
+    let (first, zipped) = measure(&all, 0, None)?;
+    let costs = zipped.layers.iter().map(|l| relative(&l.merged.distances, l.merged.typical)).collect();
+    let savings = Savings::new(start, plan, costs);
     let nothing = Point {
         shares: vec![0.0; names.len()],
         parameters: start.parameters().0,
         sharing: sharing(start, start),
         increase: vec![0.0; tasks.len()],
         standard_error: vec![0.0; tasks.len()],
+        agreement: vec![100.0; tasks.len()],
+        agreement_error: vec![0.0; tasks.len()],
         iterations: 0,
     };
-    let savings = Savings::new(start, plan, costs);
-    let chosen = match budget.max_error_increase {
-        Some(_) => for_error(budget, &savings, nothing.clone(), plan.retrain, &mut points, &mut measure)?,
-        None => {
-            // How much is saved can be counted, if only two tasks share: their pairs do not overlap.
-            let counted = |part: f64| {
-                let joint = paired_in_order(start, &with_shares(plan, &names, &savings.shares(part)));
-                budget.sizes_missed(joint.parameters().0, sharing(&joint, start), start).is_empty()
-            };
-            for_size(budget, &savings, start, plan.retrain, &mut points, counted, &mut measure)?
-        }
+    let mut search = Search { budget, savings: &savings, retrain: plan.retrain, points: vec![first], measure: &mut measure };
+    let (chosen, zipped) = if budget.limits_quality() {
+        search.for_quality(nothing.clone(), zipped)?
+    } else {
+        // How much is saved can be counted, if only two tasks share: their pairs do not overlap.
+        let counted = |part: f64| {
+            let joint = paired_in_order(start, &with_shares(plan, &names, &savings.shares(part)));
+            budget.sizes_missed(joint.parameters().0, sharing(&joint, start), start).is_empty()
+        };
+        search.for_size(start, counted, zipped)?
     };
+    let mut points = search.points;
     if points.iter().all(|p| p.sharing > nothing.sharing) {
         points.push(nothing);
     }
     let missed = budget.missed(&points[chosen], start);
-    // What was measured is what is made: a point that met the budget without retraining is not retrained.
-    let retrain = match (budget.max_error_increase, points[chosen].iterations) {
-        (Some(_), 0) => 0,
-        _ => plan.retrain,
-    };
-    let plan = Plan { retrain, ..with_shares(plan, &names, &points[chosen].shares) };
-    Ok(Found { points, chosen, missed, plan, samples, held_out })
+    Ok(Found { points, chosen, missed, zipped, held_out })
 }
 
-/// Measures a way to share, with so many iterations of retraining per layer.
-type Measure<'m> = dyn FnMut(&[f64], usize, Option<&mut Vec<Vec<f64>>>) -> Result<Point> + 'm;
+/// Measures a way to share, with so many iterations of retraining per layer; with what was zipped that way without retraining, if it is known.
+type Measure<'m> = dyn FnMut(&[f64], usize, Option<Zipped>) -> Result<(Point, Zipped)> + 'm;
 
-/// As much as possible without losing more than the budget allows: everything if retraining makes up for it, otherwise what bisection finds. Where there is retraining, every
-/// point has it: what loses too much without it says little about what is lost in the end.
-fn for_error(
-    budget: &Budget,
-    savings: &Savings,
-    nothing: Point,
+/// A search under way.
+struct Search<'s, 'm> {
+    budget: &'s Budget,
+    savings: &'s Savings,
+    /// Iterations per layer.
     retrain: usize,
-    points: &mut Vec<Point>,
-    measure: &mut Measure,
-) -> Result<usize> {
-    if retrain > 0 {
-        points.push(measure(&points[0].shares.clone(), retrain, None)?);
+    /// What was measured so far; the first is everything shared, without retraining.
+    points: Vec<Point>,
+    measure: &'s mut Measure<'m>,
+}
+
+impl Search<'_, '_> {
+    /// Measures a way to share, and remembers the point.
+    fn try_shares(&mut self, shares: &[f64], retrain: usize, known: Option<Zipped>) -> Result<Zipped> {
+        let (point, zipped) = (self.measure)(shares, retrain, known)?;
+        self.points.push(point);
+        Ok(zipped)
     }
-    if points[points.len() - 1].fits(budget) {
-        return Ok(points.len() - 1);
+
+    fn last_fits(&self) -> bool {
+        self.points.last().is_some_and(|p| p.fits(self.budget))
     }
-    if points[0].fits(budget) {
-        return Ok(0);
-    }
-    points.push(nothing);
-    let (mut best, mut low, mut high) = (points.len() - 1, 0.0, 1.0);
-    for _ in 0..if retrain > 0 { RETRAINED_STEPS } else { STEPS } {
-        let middle: f64 = (low + high) / 2.0;
-        points.push(measure(&savings.shares(middle), retrain, None)?);
-        if points[points.len() - 1].fits(budget) {
-            (best, low) = (points.len() - 1, middle);
-        } else {
-            high = middle;
+
+    /// As much as possible within the limits on error and agreement: everything if retraining makes up for it, otherwise what bisection finds. Where there is
+    /// retraining, every point has it: the loss before retraining is a poor predictor of the loss after it.
+    fn for_quality(&mut self, nothing: Point, everything: Zipped) -> Result<(usize, Zipped)> {
+        let all = self.points[0].shares.clone();
+        let first_fits = self.last_fits();
+        let mut zipped = everything;
+        if self.retrain > 0 {
+            let retrained = self.try_shares(&all, self.retrain, Some(zipped.clone()))?;
+            if self.last_fits() {
+                return Ok((self.points.len() - 1, retrained));
+            }
         }
-    }
-    Ok(best)
-}
-
-/// As little as reaches the size: what is `counted` to reach it, and a little more as long as a zip does not. Sizes need no retraining; the last point has it.
-fn for_size(
-    budget: &Budget,
-    savings: &Savings,
-    start: &Joint,
-    retrain: usize,
-    points: &mut Vec<Point>,
-    counted: impl Fn(f64) -> bool,
-    measure: &mut Measure,
-) -> Result<usize> {
-    /// Halvings of the part to share, and what is added to it.
-    const HALVINGS: usize = 10;
-    const MORE: f64 = 0.01;
-    let mut best = 0;
-    // If sharing everything is not enough, it is still the best there is.
-    if budget.missed(&points[0], start).is_empty() {
-        let (mut low, mut part) = (0.0, 1.0);
-        for _ in 0..HALVINGS {
-            let middle = (low + part) / 2.0;
-            if counted(middle) {
-                part = middle;
+        if first_fits {
+            return Ok((0, zipped));
+        }
+        self.points.push(nothing);
+        let (mut best, mut low, mut high) = (None, 0.0, 1.0);
+        for _ in 0..if self.retrain > 0 { RETRAINED_STEPS } else { STEPS } {
+            let middle: f64 = (low + high) / 2.0;
+            let tried = self.try_shares(&self.savings.shares(middle), self.retrain, None)?;
+            if self.last_fits() {
+                (best, low, zipped) = (Some(self.points.len() - 1), middle, tried);
             } else {
-                low = middle;
+                high = middle;
             }
         }
-        for correction in 0..CORRECTIONS {
-            let point = measure(&savings.shares(part), 0, None)?;
-            points.push(point);
-            if budget.missed(&points[points.len() - 1], start).is_empty() {
-                best = points.len() - 1;
-                break;
+        match best {
+            Some(best) => Ok((best, zipped)),
+            // Nothing fits: the networks beside each other.
+            None => {
+                let zipped = self.try_shares(&vec![0.0; all.len()], 0, None)?;
+                Ok((self.points.len() - 1, zipped))
             }
-            part = (part + MORE * 2f64.powi(correction as i32)).min(1.0);
         }
     }
-    if retrain > 0 {
-        points.push(measure(&points[best].shares.clone(), retrain, None)?);
-        best = points.len() - 1;
+
+    /// As little as reaches the size: what is `counted` to reach it, and a little more as long as a zip does not. Sizes need no retraining; the last point has it.
+    fn for_size(
+        &mut self,
+        start: &Joint,
+        counted: impl Fn(f64) -> bool,
+        everything: Zipped,
+    ) -> Result<(usize, Zipped)> {
+        /// Halvings of the part to share, and what is added to it.
+        const HALVINGS: usize = 10;
+        const MORE: f64 = 0.01;
+        let (mut best, mut zipped) = (0, everything);
+        // If sharing everything is not enough, it is still the best there is.
+        if self.budget.missed(&self.points[0], start).is_empty() {
+            let (mut low, mut part) = (0.0, 1.0);
+            for _ in 0..HALVINGS {
+                let middle = (low + part) / 2.0;
+                if counted(middle) {
+                    part = middle;
+                } else {
+                    low = middle;
+                }
+            }
+            for correction in 0..CORRECTIONS {
+                let tried = self.try_shares(&self.savings.shares(part), 0, None)?;
+                let last = self.points.len() - 1;
+                if self.budget.missed(&self.points[last], start).is_empty() {
+                    (best, zipped) = (last, tried);
+                    break;
+                }
+                part = (part + MORE * 2f64.powi(correction as i32)).min(1.0);
+            }
+        }
+        if self.retrain > 0 {
+            zipped = self.try_shares(&self.points[best].shares.clone(), self.retrain, Some(zipped))?;
+            best = self.points.len() - 1;
+        }
+        Ok((best, zipped))
     }
-    Ok(best)
 }
 
 impl Budget {
-    /// How many zips a search takes at most, the last of which makes the model: without retraining, and with it.
+    /// Whether it says what may be lost.
+    fn limits_quality(&self) -> bool {
+        self.max_error_increase.is_some() || self.min_agreement.is_some()
+    }
+
+    /// How many zips a search takes at most: without retraining, and with it.
     pub fn zips(&self, retrain: usize) -> (usize, usize) {
-        match (self.max_error_increase, retrain) {
-            (Some(_), 0) => (2 + STEPS, 0),
-            (Some(_), _) => (1, 2 + RETRAINED_STEPS),
-            (None, 0) => (2 + CORRECTIONS, 0),
-            (None, _) => (1 + CORRECTIONS, 2),
+        match (self.limits_quality(), retrain) {
+            (true, 0) => (2 + STEPS, 0),
+            (true, _) => (2, 1 + RETRAINED_STEPS),
+            (false, 0) => (1 + CORRECTIONS, 0),
+            (false, _) => (1 + CORRECTIONS, 1),
         }
     }
 
@@ -350,20 +367,31 @@ impl Budget {
     /// What of it a point misses.
     fn missed(&self, point: &Point, start: &Joint) -> Vec<String> {
         let mut missed = Vec::new();
-        if let Some(limit) = self.max_error_increase
-            && !point.fits(self)
-        {
+        if let Some(limit) = self.max_error_increase {
             let lost = point.increase.iter().zip(&point.standard_error);
             let worst = lost.max_by(|a, b| (a.0 + self.margin * a.1).total_cmp(&(b.0 + self.margin * b.1)));
-            let (lost, error) = worst.map_or((f64::NAN, f64::NAN), |(lost, error)| (*lost, self.margin * error));
-            let margin = if error > 0.0 { format!(" (and {error:.2} of margin)") } else { String::new() };
-            missed.push(format!("{lost:.2} points are lost{margin}, {limit} are allowed"));
+            if let Some((lost, error)) = worst.filter(|(lost, error)| *lost + self.margin * *error > limit) {
+                missed.push(format!("{lost:.2} points are lost{}, {limit} are allowed", self.margin_text(*error)));
+            }
+        }
+        if let Some(limit) = self.min_agreement {
+            let kept = point.agreement.iter().zip(&point.agreement_error);
+            let worst = kept.min_by(|a, b| (a.0 - self.margin * a.1).total_cmp(&(b.0 - self.margin * b.1)));
+            if let Some((kept, error)) = worst.filter(|(kept, error)| *kept - self.margin * *error < limit) {
+                let margin = self.margin_text(*error);
+                missed.push(format!("{kept:.2} % of the answers are the original's{margin}, {limit} % are asked for"));
+            }
         }
         missed.extend(self.sizes_missed(point.parameters, point.sharing, start));
-        if self.max_error_increase.is_some() && point.sharing <= sharing(start, start) {
+        if self.limits_quality() && point.sharing <= sharing(start, start) {
             missed.push("nothing can be shared".into());
         }
         missed
+    }
+
+    fn margin_text(&self, standard_error: f64) -> String {
+        let margin = self.margin * standard_error;
+        if margin > 0.0 { format!(" (and {margin:.2} of margin)") } else { String::new() }
     }
 
     /// What of the sizes asked for is missed.
@@ -511,6 +539,8 @@ mod tests {
             sharing: 0.0,
             increase: increase.to_vec(),
             standard_error: vec![0.0; 2],
+            agreement: vec![100.0; 2],
+            agreement_error: vec![0.0; 2],
             iterations: 0,
         };
         let points = [

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Of the state.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// A folder with the state of one run.
 #[derive(Clone, Debug)]

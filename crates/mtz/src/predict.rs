@@ -10,7 +10,7 @@ use crate::linalg::{Factor, Moments, Samples, best_pairs};
 use crate::merge::{Align, Recipe};
 use crate::pipeline::{
     Plan, Spare, Task, aligned, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer,
-    paired_in_order, retrain, retraining as retraining_bytes, rounds, saving,
+    paired_in_order, retraining as retraining_bytes, rounds, saving, try_steps,
 };
 use crate::plan::{Joint, Member};
 use crate::random;
@@ -103,7 +103,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
     let again = rounds(start, plan) as f64;
     let few = few_to_measure(start, tasks, plan);
     let whole: Vec<f64> = start.members.iter().map(|m| m.multiply_adds() as f64).collect();
-    let tested = |t: usize| tasks[t].test.as_ref().filter(|(feed, _)| feed.labels().is_some()).map_or(0, |t| t.1.len());
+    let tested = |t: usize| tasks[t].test.as_ref().map_or(0, |t| t.1.len());
     let measured_once: f64 = (0..tasks.len()).map(|t| whole[t] * tested(t) as f64).sum();
     let mut ways: Vec<Way> = start.members.iter().map(|_| Way::default()).collect();
     let (mut layers, mut memory) = (Vec::new(), 0);
@@ -305,7 +305,7 @@ fn tried(start: &Joint, tasks: &[Task], plan: &Plan, batch_size: usize) -> Resul
     let originals: Vec<_> = start.members.iter().map(|m| m.graph.clone()).collect();
     let (mut last, mut least) = (None, f64::INFINITY);
     let plan = Plan { batch_size, ..plan.clone() };
-    retrain(&mut start.clone(), tasks, &originals, &plan, STEPS, None, |_, _| {
+    try_steps(start, tasks, &originals, &plan, STEPS, |_, _| {
         let now = Instant::now();
         if let Some(before) = last.replace(now) {
             least = least.min(now.duration_since(before).as_secs_f64());

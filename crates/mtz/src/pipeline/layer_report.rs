@@ -16,14 +16,20 @@ pub struct LayerReport {
     pub seen: u64,
     /// Pairing and weights.
     pub merged: Merged,
-    /// Samples of the first task that errors were measured on; all of them after the last layer.
+    /// Samples of the first task that errors and agreement were measured on; all of them after the last layer.
     pub samples: usize,
     /// Error of each task after merging this layer, where there is test data.
     pub error_zipped: Vec<Option<f64>>,
     /// Error of each task after retraining.
     pub error_after: Vec<Option<f64>>,
+    /// Agreement of each task with its original after merging this layer, in percent.
+    pub agreement_zipped: Vec<Option<f64>>,
+    /// Agreement after retraining.
+    pub agreement_after: Vec<Option<f64>>,
     /// Iterations of retraining.
     pub iterations: usize,
+    /// How far the weights went where retraining led ([`Retrained::kept`](super::Retrained::kept)).
+    pub kept: Option<f32>,
     /// How retraining went: iterations done, and each task's mean loss over the last ones.
     pub losses: Vec<(usize, Vec<f64>)>,
     /// Time it took.
@@ -36,7 +42,8 @@ impl LayerReport {
         let m = &self.merged;
         json!({
             "name": self.name, "units": self.units, "inputs": self.inputs, "seen": self.seen, "samples": self.samples, "error_zipped": self.error_zipped,
-            "error_after": self.error_after, "iterations": self.iterations, "losses": self.losses, "seconds": self.seconds, "shared": m.shared,
+            "error_after": self.error_after, "agreement_zipped": self.agreement_zipped, "agreement_after": self.agreement_after,
+            "iterations": self.iterations, "kept": self.kept, "losses": self.losses, "seconds": self.seconds, "shared": m.shared,
             "distance": m.distance, "distances": m.distances, "apart": m.apart, "typical": m.typical, "ridge": m.ridge, "raised": m.raised,
         })
     }
@@ -62,7 +69,10 @@ impl LayerReport {
             samples: count(&json["samples"])?,
             error_zipped: optional_numbers(&json["error_zipped"]),
             error_after: optional_numbers(&json["error_after"]),
+            agreement_zipped: optional_numbers(&json["agreement_zipped"]),
+            agreement_after: optional_numbers(&json["agreement_after"]),
             iterations: count(&json["iterations"])?,
+            kept: json["kept"].as_f64().map(|kept| kept as f32),
             losses: json["losses"]
                 .as_array()?
                 .iter()

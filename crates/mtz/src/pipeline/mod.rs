@@ -2,32 +2,34 @@
 
 mod collect;
 mod layer_report;
+mod measure;
 mod memory;
 mod retrain;
 mod settings;
 
 pub(crate) use collect::{calibrations, chosen};
 pub use layer_report::LayerReport;
+pub(crate) use measure::measured_at_a_time;
+pub use measure::{References, errors};
 use memory::check_file_sizes;
 pub use memory::paired_in_order;
 pub(crate) use memory::{Spare, networks, of_layer, retraining, saving};
-pub use retrain::retrain;
+pub(crate) use retrain::try_steps;
+pub use retrain::{Retrained, retrain};
 pub use settings::{Aim, Plan, Task};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::evaluate::{self, Mistakes};
+use crate::evaluate::{Evidence, Kind, Reference};
 use crate::fingerprint::Fingerprint;
 use crate::graph::Graph;
 use crate::merge::{self, Align, Recipe, Share, merge_layer};
 use crate::plan::{Joint, Member};
 use crate::random;
-use crate::run::Runner;
-use crate::simplify;
 use crate::statistics::Walks;
 use crate::train::Diary;
 use collect::{layer_moments, renormalise};
-use layer_report::optional_numbers;
+use measure::{agreement_of, errors_of};
 use rayon::prelude::*;
 use retrain::Losses;
 use serde_json::{Value as Json, json};
@@ -42,6 +44,8 @@ pub struct Zipped {
     pub joint: Joint,
     /// Error of each original network.
     pub error_before: Vec<Option<f64>>,
+    /// What each task's answers are, and why; nothing for a task without test samples.
+    pub kinds: Vec<Option<(Kind, Evidence)>>,
     /// Layer by layer.
     pub layers: Vec<LayerReport>,
     /// Parameters of what was given.
@@ -96,14 +100,13 @@ pub fn zip(
     let samples: Vec<Vec<usize>> = tasks.iter().map(|t| chosen(t, plan)).collect();
     check_file_sizes(&joint, plan)?;
     let spare = Spare::all(&joint, tasks, &samples, plan)?;
-    let fewer = on_the_way(&joint, tasks, plan);
     let key = || fingerprint(&originals, tasks, &samples, plan);
     let checkpoint = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key()?)).transpose()?;
     let saved = checkpoint.as_ref().map(Checkpoint::load).transpose()?.flatten();
-    let error_before = match &saved {
-        Some((_, about)) => optional_numbers(&about["error_before"]),
-        None => errors(&originals.iter().collect::<Vec<_>>(), tasks, plan)?,
-    };
+    let all: Vec<&Graph> = originals.iter().collect();
+    let references = References::new(&all, tasks, plan)?;
+    let fewer = on_the_way(&joint, tasks, plan);
+    let few_references = References::new(&all, &fewer, plan)?;
     let align = aligned(&joint, plan);
     let mut walks = vec![Walks::default(); tasks.len()];
     let mut layers: Vec<LayerReport> = Vec::new();
@@ -113,7 +116,6 @@ pub fn zip(
             about["layers"].as_array().into_iter().flatten().map(LayerReport::from_json).collect();
         layers = known.ok_or_else(|| Error::data("the checkpoint is damaged").hint("remove it to begin anew"))?;
     }
-    let mut iterations = layers.iter().map(|l| l.iterations).sum();
     // The paper's recipe leaves output layers as they are.
     let merged: Vec<usize> = (0..depth).filter(|l| plan.recipe == Recipe::Best || !joint.is_head(*l)).collect();
     let Some(&last_layer) = merged.last() else {
@@ -123,7 +125,6 @@ pub fn zip(
         let spare = spare[layer];
         let begin = Instant::now();
         let head = joint.is_head(layer);
-        let last = layer == last_layer;
         stop(listen((layer, depth, Doing::Statistics)))?;
         let from = calibrations(&joint, tasks, &samples, layer, plan, spare);
         let collected = layer_moments(&joint, &originals, layer, plan, &from, &mut walks)?;
@@ -148,51 +149,120 @@ pub fn zip(
         if plan.recipe == Recipe::Paper {
             renormalise(&mut joint, &originals, layer, &from, &mut walks)?;
         }
-        let measured = if last { tasks } else { &fewer };
-        let error_zipped = errors(&joint.graphs(), measured, plan)?;
-        let mut error_after = error_zipped.clone();
-        let mut done = 0;
-        // The paper retrains after each layer. With targets nothing is lost on the way, and all iterations together at the end do more.
-        let wanted = match plan.recipe {
-            Recipe::Paper => plan.retrain,
-            Recipe::Best if last => plan.retrain * joint.hidden_layers(),
-            Recipe::Best => 0,
-        };
-        let mut losses = Losses::over(wanted);
-        let diary = plan.checkpoint.as_ref().map(|folder| Diary::new(&folder.join("retraining")));
-        if wanted > 0 {
-            // Weights that were passed will change, and retraining needs the room.
-            walks.fill(Walks::default());
-            done = retrain(&mut joint, tasks, &originals, plan, wanted, diary.as_ref(), |i, now| {
-                losses.add(i, now);
-                listen((layer, depth, Doing::Retraining(i, wanted)))
-            })?;
-            if done < wanted {
-                return Err(Error::usage("stopped"));
-            }
-            error_after = errors(&joint.graphs(), measured, plan)?;
-        }
-        iterations += done;
-        layers.push(LayerReport {
+        let references = if layer == last_layer { &references } else { &few_references };
+        let zipped = references.measure(&joint.graphs())?;
+        let mut report = LayerReport {
             name,
             units: joint.members.iter().map(|m| m.layers[layer].units).collect(),
             inputs,
             seen,
             merged,
-            samples: measured.first().and_then(|t| t.test.as_ref()).map_or(0, |(_, samples)| samples.len()),
-            error_zipped,
-            error_after,
-            iterations: done,
-            losses: losses.points,
+            samples: references.iter().next().flatten().map_or(0, Reference::samples),
+            error_zipped: errors_of(&zipped),
+            error_after: errors_of(&zipped),
+            agreement_zipped: agreement_of(&zipped),
+            agreement_after: agreement_of(&zipped),
+            iterations: 0,
+            kept: None,
+            losses: Vec::new(),
             seconds: begin.elapsed().as_secs_f64(),
-        });
+        };
+        // The paper retrains after each layer. With targets nothing is lost on the way, and all iterations together at the end do more.
+        if plan.recipe == Recipe::Paper && plan.retrain > 0 {
+            // Weights that were passed will change, and retraining needs the room.
+            walks.fill(Walks::default());
+            let run = Retraining { tasks, originals: &originals, plan, wanted: plan.retrain, references, layer };
+            run.layer(&mut joint, &mut report, &mut listen)?;
+        }
+        layers.push(report);
         if let Some(checkpoint) = &checkpoint {
-            let known: Vec<Json> = layers.iter().map(LayerReport::to_json).collect();
-            checkpoint.save(layers.len(), &joint, &json!({ "error_before": error_before, "layers": known }))?;
-            diary.iter().for_each(Diary::close);
+            checkpoint.save(layers.len(), &joint, &reports(&layers))?;
+            diary(plan).iter().for_each(Diary::close);
         }
     }
-    Ok(Zipped { joint, error_before, layers, parameters_before, nonzero_before, iterations })
+    drop(walks);
+    let error_before = references.errors();
+    let kinds = references.iter().map(|r| r.and_then(Reference::kind)).collect();
+    let iterations = layers.iter().map(|l| l.iterations).sum();
+    let zipped = Zipped { joint, error_before, kinds, layers, parameters_before, nonzero_before, iterations };
+    if plan.recipe == Recipe::Paper || plan.retrain == 0 || iterations > 0 {
+        return Ok(zipped);
+    }
+    retrain_all(zipped, tasks, &originals, plan, &references, checkpoint.as_ref(), &mut listen)
+}
+
+/// Retrains what was zipped without retraining, all iterations together.
+pub(crate) fn retrain_all(
+    mut zipped: Zipped,
+    tasks: &[Task],
+    originals: &[Graph],
+    plan: &Plan,
+    references: &References,
+    checkpoint: Option<&Checkpoint>,
+    listen: &mut dyn FnMut(News) -> ControlFlow<()>,
+) -> Result<Zipped> {
+    let layer = zipped.joint.depth().saturating_sub(1);
+    let wanted = plan.retrain * zipped.joint.hidden_layers();
+    let run = Retraining { tasks, originals, plan, wanted, references, layer };
+    if let Some(report) = zipped.layers.last_mut() {
+        run.layer(&mut zipped.joint, report, listen)?;
+    }
+    zipped.iterations = zipped.layers.iter().map(|l| l.iterations).sum();
+    if let Some(checkpoint) = checkpoint {
+        checkpoint.save(zipped.layers.len() + 1, &zipped.joint, &reports(&zipped.layers))?;
+        diary(plan).iter().for_each(Diary::close);
+    }
+    Ok(zipped)
+}
+
+/// A retraining behind a layer.
+struct Retraining<'r, 'a> {
+    tasks: &'r [Task<'a>],
+    originals: &'r [Graph],
+    plan: &'r Plan,
+    /// Iterations.
+    wanted: usize,
+    references: &'r References<'a>,
+    layer: usize,
+}
+
+impl Retraining<'_, '_> {
+    /// Retrains, measures, and says so in the layer's report.
+    fn layer(
+        &self,
+        joint: &mut Joint,
+        report: &mut LayerReport,
+        listen: &mut dyn FnMut(News) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let (begin, depth) = (Instant::now(), joint.depth());
+        let mut losses = Losses::over(self.wanted);
+        let diary = diary(self.plan);
+        let done = retrain(joint, self.tasks, self.originals, self.plan, self.wanted, diary.as_ref(), |i, now| {
+            losses.add(i, now);
+            listen((self.layer, depth, Doing::Retraining(i, self.wanted)))
+        })?;
+        if done.iterations < self.wanted {
+            return Err(Error::usage("stopped"));
+        }
+        let after = self.references.measure(&joint.graphs())?;
+        report.error_after = errors_of(&after);
+        report.agreement_after = agreement_of(&after);
+        report.iterations = done.iterations;
+        report.kept = Some(done.kept);
+        report.losses = losses.points;
+        report.seconds += begin.elapsed().as_secs_f64();
+        Ok(())
+    }
+}
+
+/// Where retraining keeps its state.
+fn diary(plan: &Plan) -> Option<Diary> {
+    plan.checkpoint.as_ref().map(|folder| Diary::new(&folder.join("retraining")))
+}
+
+/// What a checkpoint knows about the layers.
+fn reports(layers: &[LayerReport]) -> Json {
+    json!({ "layers": layers.iter().map(LayerReport::to_json).collect::<Vec<Json>>() })
 }
 
 /// Multiply-adds that measuring the errors after a layer may take; a large network is measured on fewer samples until the last layer is merged.
@@ -214,7 +284,7 @@ pub(crate) fn few_to_measure(joint: &Joint, tasks: &[Task], plan: &Plan) -> Vec<
         .iter()
         .map(samples)
         .take(tasks.len())
-        .map(|n| if TOO_LONG * n < plan.measured { 0 } else { n.max(plan.measured) })
+        .map(|n| if plan.measured == 0 || TOO_LONG * n < plan.measured { 0 } else { n.max(plan.measured) })
         .collect()
 }
 
@@ -236,38 +306,6 @@ pub(crate) fn rounds(joint: &Joint, plan: &Plan) -> usize {
     if plan.recipe == Recipe::Best && joint.depth() > SHALLOW { 3 } else { 0 }
 }
 
-/// The error of each network on its test data, in percent.
-pub fn errors(graphs: &[&Graph], tasks: &[Task], plan: &Plan) -> Result<Vec<Option<f64>>> {
-    let error = |of: Option<Mistakes>| of.map(|m| m.evaluation().error);
-    Ok(mistakes(graphs, tasks, plan)?.into_iter().map(error).collect())
-}
-
-/// What each network gets wrong of its test data, where that has labels.
-pub fn mistakes(graphs: &[&Graph], tasks: &[Task], plan: &Plan) -> Result<Vec<Option<Mistakes>>> {
-    let each = plan.memory / 2 / graphs.len().max(1) as u64;
-    graphs
-        .par_iter()
-        .zip(tasks)
-        .map(|(graph, task)| {
-            let Some((feed, samples)) = &task.test else { return Ok(None) };
-            if feed.labels().is_none() {
-                return Ok(None);
-            }
-            let graph = simplify::for_inference(graph)?;
-            let batch_size = measured_at_a_time(&graph, each);
-            let options = evaluate::Options { batch_size, memory: plan.memory };
-            evaluate::mistakes(&graph, feed, samples, options, |_| {}).map(Some)
-        })
-        .collect()
-}
-
-/// Samples whose errors are measured together, in at most so many bytes.
-pub(crate) fn measured_at_a_time(graph: &Graph, memory: u64) -> usize {
-    const USUAL: usize = 64;
-    let runner = Runner::new(graph);
-    (0..=USUAL.ilog2()).rev().map(|k| 1 << k).find(|n| runner.peak_bytes(*n) <= memory).unwrap_or(1)
-}
-
 /// What makes a run this one and no other: if any of it changes, so may the result.
 pub(crate) fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<usize>], plan: &Plan) -> Result<String> {
     let mut print = Fingerprint::default();
@@ -278,6 +316,8 @@ pub(crate) fn fingerprint(originals: &[Graph], tasks: &[Task], samples: &[Vec<us
         print.text(&task.name);
         print.number(task.weight.to_bits());
         print.number(u64::from(task.mirrored));
+        print.text(&format!("{:?}", task.kind));
+        task.original.iter().for_each(|graph| print.network(graph));
         let learn = task.samples.iter().flatten();
         let test = task.test.iter().flat_map(|(_, samples)| samples);
         [task.train.len()].iter().chain(samples).chain(learn).chain(test).for_each(|s| print.number(*s as u64));

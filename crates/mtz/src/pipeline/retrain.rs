@@ -1,15 +1,24 @@
-//! Light retraining: all tasks at once, weights that they share tied.
+//! Light retraining: all tasks at once, weights that they share tied. Some samples are held out: what does not help on them is not kept.
 
+use super::measure::References;
 use super::settings::{Aim, Plan, SHALLOW, Task};
 use crate::error::Result;
+use crate::evaluate::{Answer, Ending, Kind, Measured, Reference, Scores};
 use crate::graph::{Graph, ValueId};
 use crate::plan::{Joint, Layer, Member};
 use crate::random;
-use crate::train::{Diary, Goal, Learner, OptimizerKind, Rule, Schedule, learn, settle};
+use crate::run::Runner;
+use crate::train::{
+    Bindings, Diary, Goal, Imitation, Learner, OptimizerKind, Parameters, Rule, Schedule, learn, settle,
+};
+use rayon::prelude::*;
 use std::ops::ControlFlow;
 
 /// How much the original networks' answers are softened when they are imitated.
 const TEMPERATURE: f32 = 4.0;
+
+/// How much squares in units of the deviation count: about what logits of the usual size count when they are imitated softened.
+const VALUES: f32 = 10.0;
 
 /// Samples of each task that running statistics are taken from at the end.
 const SETTLED: usize = 4096;
@@ -17,7 +26,17 @@ const SETTLED: usize = 4096;
 /// How much values inside of a deep network count beside its answers at first ([`Goal::Teacher`]).
 const FEATURES: f32 = 200.0;
 
-/// Trains all tasks at once, shared weights tied. `listen` hears of every step and each task's loss; a `diary` lets a run that was killed go on.
+/// What retraining came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retrained {
+    /// Iterations done.
+    pub iterations: usize,
+    /// How far the weights went from where they were to where training led: 1 all the way, 0 not at all because nothing helped on held-out samples.
+    pub kept: f32,
+}
+
+/// Trains all tasks at once, shared weights tied. `listen` hears of every step and each task's loss; a `diary` lets a run that was killed go on. The result is never
+/// worse on held-out samples than what was given.
 pub fn retrain(
     joint: &mut Joint,
     tasks: &[Task],
@@ -25,15 +44,130 @@ pub fn retrain(
     plan: &Plan,
     iterations: usize,
     diary: Option<&Diary>,
-    mut listen: impl FnMut(usize, &[f64]) -> ControlFlow<()>,
-) -> Result<usize> {
+    listen: impl FnMut(usize, &[f64]) -> ControlFlow<()>,
+) -> Result<Retrained> {
+    let (learning, held_out) = hold_out(joint, tasks);
+    let references = References::new(&originals.iter().collect::<Vec<_>>(), &held_out, plan)?;
+    let before = references.measure(&joint.graphs())?;
+    let training = Training::new(joint, &learning, originals, plan, &references)?;
     let (mut parameters, bindings) = joint.bind()?;
-    let mean = tasks.iter().map(|t| t.weight).sum::<f64>() / tasks.len().max(1) as f64;
-    let watched: Vec<(Graph, Graph)> = joint
-        .members
-        .iter()
-        .zip(originals)
-        .map(|(member, original)| {
+    let (iterations, stopped) = training.run(&mut parameters, &bindings, iterations, diary, listen)?;
+    if stopped {
+        return Ok(Retrained { iterations, kept: 0.0 });
+    }
+    let measure = |parameters: &Parameters| -> Result<(Vec<Graph>, Vec<Option<Measured>>)> {
+        let graphs: Vec<Graph> =
+            joint.members.iter().zip(&bindings).map(|(m, b)| b.apply(&m.graph, parameters)).collect::<Result<_>>()?;
+        let measured = references.measure(&graphs.iter().collect::<Vec<_>>())?;
+        Ok((graphs, measured))
+    };
+    // All the way if that helps; else a part of it, which is often better than either end where samples are few.
+    let mut kept = 1.0;
+    let mut found = measure(&parameters)?;
+    while !improved(&before, &found.1, tasks, plan) {
+        kept *= 0.5;
+        if kept < 0.2 {
+            return Ok(Retrained { iterations, kept: 0.0 });
+        }
+        let (start, _) = joint.bind()?;
+        parameters.move_towards(&start, 0.5);
+        training.settle(&mut parameters, &bindings, iterations)?;
+        found = measure(&parameters)?;
+    }
+    for (member, graph) in joint.members.iter_mut().zip(found.0) {
+        member.graph = graph;
+    }
+    Ok(Retrained { iterations, kept })
+}
+
+/// Seconds of single steps are tried without holding anything out: trains for so many iterations and forgets the result.
+pub(crate) fn try_steps(
+    joint: &Joint,
+    tasks: &[Task],
+    originals: &[Graph],
+    plan: &Plan,
+    iterations: usize,
+    listen: impl FnMut(usize, &[f64]) -> ControlFlow<()>,
+) -> Result<()> {
+    let few: Vec<Task> =
+        tasks.iter().map(|t| Task { test: Some((t.train, vec![0])), original: None, ..t.clone() }).collect();
+    let references = References::new(&originals.iter().collect::<Vec<_>>(), &few, plan)?;
+    let (mut parameters, bindings) = joint.bind()?;
+    let training = Training::new(joint, tasks, originals, plan, &references)?;
+    training.run(&mut parameters, &bindings, iterations, None, listen)?;
+    Ok(())
+}
+
+/// Tasks that learn, and the same with the samples they are judged by in the end: a tenth, at most a few hundred, fewer of what takes long.
+fn hold_out<'a>(joint: &Joint, tasks: &[Task<'a>]) -> (Vec<Task<'a>>, Vec<Task<'a>>) {
+    const MOST: usize = 500;
+    const LEAST: usize = 32;
+    const EFFORT: usize = 30_000_000_000;
+    let split = |(task, member): (&Task<'a>, &Member)| {
+        let all = task.samples.clone().unwrap_or_else(|| task.train.all());
+        let wanted = (EFFORT / member.effort().max(1)).clamp(LEAST, MOST).min(all.len() / 10);
+        // Too few to spare any: then what is learned from is the best there is.
+        if wanted == 0 {
+            let test = Some((task.train, all));
+            return (task.clone(), Task { test, original: None, ..task.clone() });
+        }
+        let step = all.len() / wanted;
+        let held = |i: usize| i % step == step - 1 && i / step < wanted;
+        let (held, learn): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(i, _)| held(*i));
+        let plain = |chosen: Vec<(usize, usize)>| chosen.into_iter().map(|(_, sample)| sample).collect::<Vec<_>>();
+        let test = Some((task.train, plain(held)));
+        (Task { samples: Some(plain(learn)), ..task.clone() }, Task { test, original: None, ..task.clone() })
+    };
+    tasks.iter().zip(&joint.members).map(split).unzip()
+}
+
+/// Whether networks are better than they were: what is left to learn is less on the whole, and no task both diverges further and answers worse.
+fn improved(before: &[Option<Measured>], after: &[Option<Measured>], tasks: &[Task], plan: &Plan) -> bool {
+    let (mut total, mut weights) = (0.0, 0.0);
+    for ((before, after), task) in before.iter().zip(after).zip(tasks) {
+        let (Some(before), Some(after)) = (before, after) else { continue };
+        let loss = |m: &Measured| match &m.mistakes {
+            Some(mistakes) if plan.aim == Aim::Labels => mistakes.evaluation().loss,
+            _ => m.divergence(),
+        };
+        let right = |m: &Measured| match m.error() {
+            Some(error) if plan.aim == Aim::Labels => 100.0 - error,
+            _ => m.agreement().map_or(0.0, |a| a.percent),
+        };
+        let ratio = match (loss(after), loss(before)) {
+            (after, before) if after == before => 1.0,
+            (after, before) => after / before.max(f64::MIN_POSITIVE),
+        };
+        // Not a number is no improvement.
+        if !(ratio <= 1.0 || right(after) >= right(before)) || !ratio.is_finite() {
+            return false;
+        }
+        total += task.weight * ratio;
+        weights += task.weight;
+    }
+    total <= weights
+}
+
+/// Everything a training run needs beside the parameters.
+struct Training<'a> {
+    tasks: &'a [Task<'a>],
+    /// The networks of each task and their originals, with values inside as further outputs.
+    watched: Vec<(Graph, Graph)>,
+    /// How each task's answers are imitated.
+    imitations: Vec<Vec<Imitation>>,
+    labels: Vec<bool>,
+    plan: &'a Plan,
+}
+
+impl<'a> Training<'a> {
+    fn new(
+        joint: &Joint,
+        tasks: &'a [Task<'a>],
+        originals: &[Graph],
+        plan: &'a Plan,
+        references: &References,
+    ) -> Result<Self> {
+        let watch = |(member, original): (&Member, &Graph)| {
             let values = hidden_answers(member);
             let with = |graph: &Graph| {
                 let mut graph = graph.clone();
@@ -42,52 +176,140 @@ pub fn retrain(
             };
             // The teacher drops nothing, and neither does who should answer the same.
             (with(&member.graph.without_dropout()), with(original))
-        })
-        .collect();
-    let features = |graph: &Graph| FEATURES / (graph.outputs().len() - 1).max(1) as f32;
-    let samples: Vec<Vec<usize>> = tasks.iter().map(|t| t.samples.clone().unwrap_or_else(|| t.train.all())).collect();
-    let paces = paces(tasks);
-    let learners: Vec<Learner> = watched
-        .iter()
-        .zip(tasks)
-        .zip(&bindings)
-        .zip(samples.into_iter().zip(paces))
-        .map(|((((graph, original), task), bindings), (samples, pace))| {
-            let labels = plan.aim == Aim::Labels && task.train.labels().is_some();
+        };
+        let watched: Vec<(Graph, Graph)> = joint.members.iter().zip(originals).map(watch).collect();
+        let labels: Vec<bool> =
+            tasks.iter().map(|t| plan.aim == Aim::Labels && t.train.labels().is_some()).collect();
+        let references: Vec<Option<&Reference>> = references.iter().collect();
+        let imitations = tasks.par_iter().zip(originals).zip(references).zip(&labels).zip(&watched);
+        let imitations = imitations.map(|((((task, original), reference), labels), (graph, _))| {
+            let mut all = imitations_of(original, reference, task, plan)?;
+            // In deep networks answers are imitated beside labels, too: the teacher is asked for features there anyway.
+            if let Some(first) = all.first_mut().filter(|_| *labels && graph.outputs().len() == original.outputs().len()) {
+                *first = Imitation::Ignored;
+            }
+            Ok(all)
+        });
+        let imitations = imitations.collect::<Result<_>>()?;
+        Ok(Self { tasks, watched, imitations, labels, plan })
+    }
+
+    fn learners(&self, bindings: &[Bindings]) -> Vec<Learner<'_>> {
+        let mean = self.tasks.iter().map(|t| t.weight).sum::<f64>() / self.tasks.len().max(1) as f64;
+        let paces = paces(self.tasks);
+        let learner = |t: usize| {
+            let (task, (graph, original), answers) = (&self.tasks[t], &self.watched[t], &self.imitations[t]);
+            let inside = graph.outputs().len() - answers.len();
             Learner {
                 graph,
-                bindings: bindings.clone(),
+                bindings: bindings[t].clone(),
                 feed: task.train,
-                samples,
+                samples: task.samples.clone().unwrap_or_else(|| task.train.all()),
                 goal: Goal::Teacher {
                     graph: original,
-                    // In deep networks beside labels, too: the teacher is asked for features there anyway.
-                    temperature: (!labels || graph.outputs().len() > 1).then_some(TEMPERATURE),
-                    labels,
-                    features: features(graph),
+                    answers,
+                    labels: self.labels[t],
+                    features: FEATURES / inside.max(1) as f32,
                 },
                 weight: (task.weight / mean) as f32,
-                pace,
+                pace: paces[t],
                 mirrored: task.mirrored,
             }
-        })
-        .collect();
-    let rule = Rule {
-        batch_size: plan.batch_size,
-        rate: plan.rate,
-        schedule: Schedule::OneCycle,
-        optimizer: OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true },
-        weight_decay: plan.weight_decay,
-        augmentation: plan.augmentation,
-        seed: random::bits(plan.seed, 4242),
-    };
-    let done = learn(&mut parameters, &learners, iterations, &rule, diary, |step, losses, _| Ok(listen(step, losses)))?;
-    settle(&mut parameters, &learners, SETTLED.min(done * plan.batch_size), &rule)?;
-    drop(learners);
-    for (member, bindings) in joint.members.iter_mut().zip(&bindings) {
-        member.graph = bindings.apply(&member.graph, &parameters)?;
+        };
+        (0..self.tasks.len()).map(learner).collect()
     }
-    Ok(done)
+
+    fn rule(&self) -> Rule {
+        let plan = self.plan;
+        Rule {
+            batch_size: plan.batch_size,
+            rate: plan.rate,
+            schedule: Schedule::OneCycle,
+            optimizer: OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true },
+            weight_decay: plan.weight_decay,
+            augmentation: plan.augmentation,
+            seed: random::bits(plan.seed, 4242),
+        }
+    }
+
+    /// Trains and takes the statistics of normalisations anew; iterations done, and whether it was stopped.
+    fn run(
+        &self,
+        parameters: &mut Parameters,
+        bindings: &[Bindings],
+        iterations: usize,
+        diary: Option<&Diary>,
+        mut listen: impl FnMut(usize, &[f64]) -> ControlFlow<()>,
+    ) -> Result<(usize, bool)> {
+        let (learners, rule) = (self.learners(bindings), self.rule());
+        let done = learn(parameters, &learners, iterations, &rule, diary, |step, losses, _| Ok(listen(step, losses)))?;
+        if done == iterations {
+            self.settle(parameters, bindings, done)?;
+        }
+        Ok((done, done < iterations))
+    }
+
+    fn settle(&self, parameters: &mut Parameters, bindings: &[Bindings], done: usize) -> Result<()> {
+        settle(parameters, &self.learners(bindings), SETTLED.min(done * self.plan.batch_size), &self.rule())
+    }
+}
+
+/// How the answers of a network are imitated: classes and attributes by their probabilities, values by squares in units of their deviation. Squares are right for
+/// both where the kind is a guess.
+fn imitations_of(
+    original: &Graph,
+    reference: Option<&Reference>,
+    task: &Task,
+    plan: &Plan,
+) -> Result<Vec<Imitation>> {
+    let mut known = reference.into_iter().flat_map(|r| &r.outputs).map(|o| o.answer);
+    let mut all = Vec::new();
+    for id in original.outputs() {
+        let answer = if original.depends_on_inputs(*id) { known.next() } else { None };
+        let Some(Answer { kind, evidence, axis }) = answer else {
+            all.push(Imitation::Ignored);
+            continue;
+        };
+        let ending = Ending::of(original, *id);
+        // A part of what a softmax computes has no logits of its own.
+        let has_logits = ending.logits != ending.value || ending.scores == Scores::Logits;
+        all.push(match kind {
+            Kind::Classes if evidence.is_certain() && has_logits => {
+                Imitation::Classes { axis, temperature: TEMPERATURE }
+            }
+            Kind::Attributes if evidence.is_certain() && has_logits => {
+                Imitation::Attributes { temperature: TEMPERATURE }
+            }
+            _ => Imitation::Values { precision: precision(original, ending.value, task, plan)? },
+        });
+    }
+    Ok(all)
+}
+
+/// One over the variance of each number that a network answers, over some of the samples to learn from. Numbers that hardly change count as if they changed a little.
+fn precision(original: &Graph, value: ValueId, task: &Task, plan: &Plan) -> Result<Vec<f32>> {
+    const SAMPLES: usize = 1024;
+    const FLOOR: f64 = 1e-2;
+    let all = task.samples.clone().unwrap_or_else(|| task.train.all());
+    let some: Vec<usize> = all.iter().copied().step_by(all.len().div_ceil(SAMPLES).max(1)).collect();
+    let mut runner = Runner::with_taps(original, &[value]).memory_limit(plan.memory);
+    let width = original[value].shape.elements(1);
+    let mut sums = vec![(0.0f64, 0.0f64); width];
+    for batch in some.chunks(plan.batch_size.max(1)) {
+        for tensor in runner.run(&[task.train.batch(batch)?])? {
+            for row in tensor.data().chunks(width.max(1)) {
+                for (sums, x) in sums.iter_mut().zip(row) {
+                    let x = f64::from(*x);
+                    *sums = (sums.0 + x, sums.1 + x * x);
+                }
+            }
+        }
+    }
+    let count = some.len().max(1) as f64;
+    let variances: Vec<f64> = sums.iter().map(|(s, q)| ((q - s * s / count) / count).max(0.0)).collect();
+    let mean = variances.iter().sum::<f64>() / width.max(1) as f64;
+    let least = if mean > 0.0 { FLOOR * mean } else { 1.0 };
+    Ok(variances.iter().map(|v| (f64::from(VALUES) / v.max(least)) as f32).collect())
 }
 
 /// How many samples each task takes per step, relative to their mean: tasks with many samples take more, within limits, so that all go through theirs at about

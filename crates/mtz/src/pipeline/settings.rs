@@ -1,6 +1,8 @@
 //! What a zip is asked to do: the data of every task, and how to go about it.
 
 use crate::data::Feed;
+use crate::evaluate::Kind;
+use crate::graph::Graph;
 use crate::merge::{Align, Matching, Recipe, Share, Streams};
 use crate::plan::{Joint, Layer};
 use crate::train::Augmentation;
@@ -15,8 +17,13 @@ pub struct Task<'a> {
     pub train: &'a Feed,
     /// Those of them that may be used; all by default.
     pub samples: Option<Vec<usize>>,
-    /// Samples that errors are reported on.
+    /// Samples that errors and agreement are reported on.
     pub test: Option<(&'a Feed, Vec<usize>)>,
+    /// What the network's answers are; found out if nothing is said.
+    pub kind: Option<Kind>,
+    /// The network that agreement and the error before are those of, where it is another than the one that is zipped: a task that comes from a joint model has lost
+    /// something already.
+    pub original: Option<&'a Graph>,
     /// How much it counts.
     pub weight: f64,
     /// Whether an image and its mirror image mean the same: retraining sees both then.
@@ -24,10 +31,24 @@ pub struct Task<'a> {
 }
 
 impl<'a> Task<'a> {
+    /// A task that may use all of its samples, counts as much as any other and is measured nowhere.
+    pub fn new(name: &str, train: &'a Feed) -> Self {
+        Self {
+            name: name.to_owned(),
+            train,
+            samples: None,
+            test: None,
+            kind: None,
+            original: None,
+            weight: 1.0,
+            mirrored: false,
+        }
+    }
+
     /// A task that may use all of its samples and counts as much as any other.
     pub fn whole(name: &str, train: &'a Feed, test: &'a Feed) -> Self {
         let test = Some((test, (0..test.len()).collect()));
-        Self { name: name.to_owned(), train, samples: None, test, weight: 1.0, mirrored: false }
+        Self { test, ..Self::new(name, train) }
     }
 
     /// The same with at most so many samples to report errors on; with none, nothing is reported.
@@ -88,7 +109,7 @@ pub struct Plan {
     pub weight_decay: f32,
     /// Samples of each task per iteration.
     pub batch_size: usize,
-    /// Errors after each layer are measured on at least so many samples of each task, where there are so many; on more if the networks are small.
+    /// Errors after each layer are measured on at least so many samples of each task, where there are so many; on more if the networks are small. 0: only after the last layer.
     pub measured: usize,
     /// Where random numbers begin.
     pub seed: u64,

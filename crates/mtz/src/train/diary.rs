@@ -1,7 +1,7 @@
 //! A training run that can be killed: now and then weights, the optimizer's memory and the number of steps go to a file, and the same run goes on from there to
 //! the same bytes. A file of another run, or a damaged one, is as good as none.
 
-use super::learn::{Goal, Learner, Rule};
+use super::learn::{Goal, Imitation, Learner, Rule};
 use super::optimizer::Optimizer;
 use super::parameters::Parameters;
 use crate::error::{Error, Result};
@@ -43,9 +43,15 @@ impl Diary {
         mark.text(&format!("{} {steps} {how:?}", env!("CARGO_PKG_VERSION")));
         for learner in learners {
             mark.network(learner.graph);
-            if let Goal::Teacher { graph, temperature, labels, features } = learner.goal {
+            if let Goal::Teacher { graph, answers, labels, features } = &learner.goal {
                 mark.network(graph);
-                mark.text(&format!("{temperature:?} {labels} {features}"));
+                for answer in *answers {
+                    match answer {
+                        Imitation::Values { precision } => precision.iter().for_each(|p| mark.number(u64::from(p.to_bits()))),
+                        other => mark.text(&format!("{other:?}")),
+                    }
+                }
+                mark.text(&format!("{labels} {features}"));
             }
             mark.text(&format!("{} {} {}", learner.weight, learner.pace, learner.mirrored));
             learner.samples.iter().for_each(|i| mark.number(*i as u64));

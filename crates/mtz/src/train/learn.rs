@@ -2,14 +2,14 @@
 
 use super::augment::Augmentation;
 use super::diary::Diary;
-use super::loss::{Loss, Target};
+use super::loss::{Loss, Target, from_rows_along, rows_along};
 use super::optimizer::{Optimizer, OptimizerKind};
 use super::parameters::{Bindings, Parameters};
 use super::program::Program;
 use super::schedule::Schedule;
 use crate::data::{Feed, Labels};
 use crate::error::{Error, Result};
-use crate::evaluate::logits;
+use crate::evaluate::Ending;
 use crate::graph::{Graph, ValueId};
 use crate::random;
 use crate::run::Runner;
@@ -21,18 +21,74 @@ use std::ops::ControlFlow;
 pub enum Goal<'a> {
     /// The labels of its samples: cross-entropy for classes, binary cross-entropy for attributes.
     Labels,
-    /// The outputs of another network on the same samples. The first output is imitated as logits ([`Loss::Distillation`], or
-    /// [`Loss::BinaryDistillation`] where answers are yes or no), further ones as features ([`Loss::RelativeSquares`]).
+    /// The outputs of another network on the same samples: each of its answers in the way that suits it, and behind them features ([`Loss::RelativeSquares`]).
     Teacher {
         /// The network to imitate; its outputs correspond to the learner's.
         graph: &'a Graph,
-        /// Softens the logits; without one they are not imitated.
-        temperature: Option<f32>,
+        /// How its first outputs are imitated; all others are features.
+        answers: &'a [Imitation],
         /// The first output learns from labels, too.
         labels: bool,
         /// How much the features count at first. They lead the way and matter less and less: at the end only answers count.
         features: f32,
     },
+}
+
+/// How an answer of another network is imitated.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Imitation {
+    /// Not at all.
+    Ignored,
+    /// Scores of classes along an axis ([`Loss::Distillation`]).
+    Classes {
+        /// The axis.
+        axis: usize,
+        /// Softens the scores.
+        temperature: f32,
+    },
+    /// Yes-or-no decisions ([`Loss::BinaryDistillation`]).
+    Attributes {
+        /// Softens the scores.
+        temperature: f32,
+    },
+    /// The numbers themselves ([`Loss::WeightedSquares`]).
+    Values {
+        /// Of each number of a sample.
+        precision: Vec<f32>,
+    },
+}
+
+impl Imitation {
+    /// The loss of a batch of outputs and its gradient.
+    fn loss(&self, output: &[f32], shape: &[usize], truth: &[f32], gradient: &mut [f32]) -> f64 {
+        let width = output.len() / shape.first().copied().unwrap_or(1).max(1);
+        match self {
+            Self::Ignored => {
+                gradient.fill(0.0);
+                0.0
+            }
+            // One row for each sample, as most classifiers have it.
+            Self::Classes { axis, temperature } if shape.get(*axis) == Some(&width) => {
+                Loss::Distillation { temperature: *temperature }.compute(output, width, Target::Numbers(truth), gradient)
+            }
+            Self::Classes { axis, temperature } => {
+                let (x, t) = (rows_along(output, shape, *axis), rows_along(truth, shape, *axis));
+                let mut along = vec![0.0; x.len()];
+                let width = shape.get(*axis).copied().unwrap_or(1);
+                let loss = Loss::Distillation { temperature: *temperature };
+                let loss = loss.compute(&x, width, Target::Numbers(&t), &mut along);
+                from_rows_along(&along, shape, *axis, gradient);
+                loss
+            }
+            Self::Attributes { temperature } => {
+                let loss = Loss::BinaryDistillation { temperature: *temperature };
+                loss.compute(output, width, Target::Numbers(truth), gradient)
+            }
+            Self::Values { precision } => {
+                Loss::WeightedSquares { precision }.compute(output, width, Target::Numbers(truth), gradient)
+            }
+        }
+    }
 }
 
 /// One network that learns, beside others that may share its parameters.
@@ -87,8 +143,6 @@ struct Running<'a, 'l> {
     learner: &'l Learner<'a>,
     program: Program,
     teacher: Option<Runner<'a>>,
-    /// Whether each number of the first output is yes or no, rather than all of them together one choice.
-    yes_or_no: bool,
     batch: usize,
     /// The samples of the present epoch, in the order they come.
     order: Vec<usize>,
@@ -192,15 +246,16 @@ impl<'a, 'l> Running<'a, 'l> {
         if batch == 0 {
             return Err(Error::data("there are no samples to learn from"));
         }
-        let asked = outputs(learner.graph);
-        let teacher = match learner.goal {
+        let asked = outputs(learner.graph, &learner.goal);
+        let teacher = match &learner.goal {
             Goal::Labels => None,
             Goal::Teacher { graph, .. } if graph.outputs().len() != learner.graph.outputs().len() => {
                 return Err(Error::usage("teacher and learner have different outputs"));
             }
-            // Nothing to ask it if labels are learned and there are no features.
-            Goal::Teacher { graph, temperature, .. } => {
-                (temperature.is_some() || graph.outputs().len() > 1).then(|| Runner::with_taps(graph, &outputs(graph)))
+            // Nothing to ask it if labels are learned and there is nothing else to imitate.
+            Goal::Teacher { graph, answers, .. } => {
+                let something = answers.iter().any(|a| *a != Imitation::Ignored) || graph.outputs().len() > answers.len();
+                something.then(|| Runner::with_taps(graph, &outputs(graph, &learner.goal)))
             }
         };
         if matches!(learner.goal, Goal::Labels | Goal::Teacher { labels: true, .. }) {
@@ -209,13 +264,8 @@ impl<'a, 'l> Running<'a, 'l> {
         let gradients = asked.iter().map(|id| vec![0.0; learner.graph[*id].shape.elements(batch)]).collect();
         let graph = learner.graph.with_outputs(asked);
         let program = Program::new(&graph, learner.bindings.clone(), parameters, batch, false);
-        let output = learner.graph.outputs().first();
-        let single = output.is_some_and(|id| learner.graph[*id].shape.elements(1) == 1);
-        let yes_or_no = single
-            || output.is_some_and(|id| logits(learner.graph, *id).1)
-            || matches!(learner.feed.labels(), Some(Labels::Attributes { .. }));
         let (order, epoch, next) = (Vec::new(), None, None);
-        Ok(Self { learner, program, teacher, yes_or_no, batch, order, epoch, gradients, next, seed })
+        Ok(Self { learner, program, teacher, batch, order, epoch, gradients, next, seed })
     }
 
     /// The batch of a step and its samples. Every epoch is a new order.
@@ -246,34 +296,27 @@ impl<'a, 'l> Running<'a, 'l> {
         let outputs: Vec<ValueId> = self.program.graph().outputs().to_vec();
         let mut total = 0.0;
         for (k, (&id, gradient)) in outputs.iter().zip(&mut self.gradients).enumerate() {
-            let output = self.program.value(id).data;
-            let width = output.len() / self.batch;
-            let target = truth.as_ref().and_then(|truth| truth.get(k)).map(|t| Target::Numbers(t.data()));
-            let (loss, factor) = match (self.learner.goal, target) {
-                (Goal::Teacher { features, .. }, Some(target)) if k > 0 => {
-                    (Loss::RelativeSquares.compute(output, width, target, gradient), features * left)
-                }
-                (Goal::Teacher { temperature: Some(temperature), labels, .. }, Some(target)) => {
-                    let loss = match self.yes_or_no {
-                        true => Loss::BinaryDistillation { temperature },
-                        false => Loss::Distillation { temperature },
-                    };
-                    let mut loss = loss.compute(output, width, target, gradient);
-                    if labels {
-                        let mut more = vec![0.0; gradient.len()];
-                        loss += of_labels(self.learner.feed.labels(), &samples, output, width, &mut more);
-                        gradient.iter_mut().zip(more).for_each(|(g, more)| *g += more);
+            let view = self.program.value(id);
+            let (output, width) = (view.data, view.data.len() / self.batch);
+            let truth = truth.as_ref().and_then(|truth| truth.get(k)).map(Tensor::data);
+            let (mut loss, factor) = match (&self.learner.goal, truth) {
+                (Goal::Teacher { answers, features, .. }, Some(truth)) => match answers.get(k) {
+                    Some(imitation) => (imitation.loss(output, view.shape, truth, gradient), 1.0),
+                    None => {
+                        let loss = Loss::RelativeSquares.compute(output, width, Target::Numbers(truth), gradient);
+                        (loss, features * left)
                     }
-                    (loss, 1.0)
-                }
-                (Goal::Labels | Goal::Teacher { labels: true, .. }, _) if k == 0 => {
-                    (of_labels(self.learner.feed.labels(), &samples, output, width, gradient), 1.0)
-                }
+                },
                 _ => {
                     gradient.fill(0.0);
-                    continue;
+                    (0.0, 1.0)
                 }
             };
+            if k == 0 && matches!(self.learner.goal, Goal::Labels | Goal::Teacher { labels: true, .. }) {
+                let mut more = vec![0.0; gradient.len()];
+                loss += of_labels(self.learner.feed.labels(), &samples, output, width, &mut more);
+                gradient.iter_mut().zip(more).for_each(|(g, more)| *g += more);
+            }
             let factor = factor * self.learner.weight;
             if factor != 1.0 {
                 gradient.iter_mut().for_each(|g| *g *= factor);
@@ -286,9 +329,21 @@ impl<'a, 'l> Running<'a, 'l> {
     }
 }
 
-/// What losses see of a network: its outputs, the first one as logits.
-fn outputs(graph: &Graph) -> Vec<ValueId> {
-    graph.outputs().iter().enumerate().map(|(k, id)| if k == 0 { logits(graph, *id).0 } else { *id }).collect()
+/// What losses see of a network: classes and attributes as logits, everything else as it is.
+fn outputs(graph: &Graph, goal: &Goal) -> Vec<ValueId> {
+    let value = |(k, id): (usize, &ValueId)| {
+        let ending = Ending::of(graph, *id);
+        match goal {
+            Goal::Labels if k == 0 => ending.logits,
+            Goal::Labels => *id,
+            Goal::Teacher { answers, .. } => match answers.get(k) {
+                Some(Imitation::Values { .. }) => ending.value,
+                Some(_) => ending.logits,
+                None => *id,
+            },
+        }
+    };
+    graph.outputs().iter().enumerate().map(value).collect()
 }
 
 /// Labels must fit the first output: a class for each number, an attribute for each, or two classes for the only one.

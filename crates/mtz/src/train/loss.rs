@@ -15,13 +15,19 @@ pub enum Target<'a> {
 
 /// How far the output is from the target, as a mean over the samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Loss {
+pub enum Loss<'a> {
     /// `−log softmax(x)[class]`; the output is logits.
     CrossEntropy,
     /// Binary cross-entropy of each number, which is a logit; mean over the attributes.
     BinaryCrossEntropy,
     /// Σ (x − t)² / Σ t² over the batch: how far answers are off, whatever their scale.
     RelativeSquares,
+    /// Σ_k p_k (x_k − t_k)² over the numbers of a sample, mean over them: `precision` holds p, one for each number. With p_k = 1 / var(t_k) every number counts in units
+    /// of its own deviation, whatever its scale.
+    WeightedSquares {
+        /// p.
+        precision: &'a [f32],
+    },
     /// T² · KL(softmax(t/T) ‖ softmax(x/T)): imitate a teacher's logits, softened by the temperature (Hinton et al. 2015).
     Distillation {
         /// T.
@@ -35,7 +41,7 @@ pub enum Loss {
     },
 }
 
-impl Loss {
+impl Loss<'_> {
     /// The loss of a batch of rows of `width` numbers; `gradient` receives its derivative. Samples are summed in order.
     pub fn compute(self, output: &[f32], width: usize, target: Target, gradient: &mut [f32]) -> f64 {
         let rows = output.len() / width.max(1);
@@ -78,6 +84,14 @@ impl Loss {
                     }
                     sum * f64::from(temperature * temperature) / width as f64
                 }
+                (Self::WeightedSquares { precision }, Target::Numbers(t)) => {
+                    let mut sum = 0.0;
+                    for (((x, g), t), p) in x.iter().zip(g.iter_mut()).zip(&t[i * width..]).zip(precision) {
+                        sum += f64::from(p * (x - t) * (x - t));
+                        *g = 2.0 * p * (x - t) * scale / width as f32;
+                    }
+                    sum / width as f64
+                }
                 (_, Target::Numbers(t)) => {
                     let mut sum = 0.0;
                     for ((x, g), t) in x.iter().zip(g.iter_mut()).zip(&t[i * width..]) {
@@ -95,6 +109,28 @@ impl Loss {
         }
         total / rows.max(1) as f64
     }
+}
+
+/// Numbers of `shape` with the axis moved to the end: rows along it, position by position.
+pub(super) fn rows_along(numbers: &[f32], shape: &[usize], axis: usize) -> Vec<f32> {
+    let (width, inner) = block(shape, axis);
+    let blocks = numbers.chunks_exact(width * inner);
+    blocks.flat_map(|b| (0..inner).flat_map(move |i| (0..width).map(move |k| b[k * inner + i]))).collect()
+}
+
+/// The way back from [`rows_along`].
+pub(super) fn from_rows_along(rows: &[f32], shape: &[usize], axis: usize, numbers: &mut [f32]) {
+    let (width, inner) = block(shape, axis);
+    for (rows, block) in rows.chunks_exact(width * inner).zip(numbers.chunks_exact_mut(width * inner)) {
+        for (i, row) in rows.chunks_exact(width).enumerate() {
+            row.iter().enumerate().for_each(|(k, x)| block[k * inner + i] = *x);
+        }
+    }
+}
+
+/// The length of an axis, and numbers of one step along it.
+fn block(shape: &[usize], axis: usize) -> (usize, usize) {
+    (shape.get(axis).copied().unwrap_or(1).max(1), shape.iter().skip(axis + 1).product::<usize>().max(1))
 }
 
 fn sigmoid(x: f32) -> f32 {
@@ -148,6 +184,7 @@ mod tests {
             (Loss::CrossEntropy, Target::Classes(&classes)),
             (Loss::BinaryCrossEntropy, Target::Attributes(&attributes)),
             (Loss::RelativeSquares, Target::Numbers(&numbers)),
+            (Loss::WeightedSquares { precision: &[0.5, 2.0, 1.0, 0.1] }, Target::Numbers(&numbers)),
             (Loss::Distillation { temperature: 1.0 }, Target::Numbers(&numbers)),
             (Loss::Distillation { temperature: 4.0 }, Target::Numbers(&numbers)),
             (Loss::BinaryDistillation { temperature: 1.0 }, Target::Numbers(&numbers)),
@@ -166,6 +203,18 @@ mod tests {
                 assert!((numeric - f64::from(g[i])).abs() < 1e-3, "{loss:?} {i}: {numeric} {}", g[i]);
             }
         }
+    }
+
+    #[test]
+    fn rows_stand_along_any_axis() {
+        let numbers: Vec<f32> = (0..24u8).map(f32::from).collect();
+        let shape = [2, 3, 4];
+        let rows = rows_along(&numbers, &shape, 1);
+        assert_eq!(rows[..6], [0.0, 4.0, 8.0, 1.0, 5.0, 9.0]);
+        let mut back = vec![0.0; 24];
+        from_rows_along(&rows, &shape, 1, &mut back);
+        assert_eq!(back, numbers);
+        assert_eq!(rows_along(&numbers, &shape, 2), numbers);
     }
 
     #[test]

@@ -91,6 +91,13 @@ impl Parameters {
         self.list.iter().map(|p| p.data.clone()).collect()
     }
 
+    /// Moves every number a part of the way to that of `others`, which are as many.
+    pub fn move_towards(&mut self, others: &Self, part: f32) {
+        for (own, other) in self.list.iter_mut().zip(&others.list) {
+            own.data.iter_mut().zip(&other.data).for_each(|(x, y)| *x += part * (y - *x));
+        }
+    }
+
     /// Goes back to a snapshot.
     pub fn restore(&mut self, snapshot: &[Vec<f32>]) {
         for (parameter, data) in self.list.iter_mut().zip(snapshot) {

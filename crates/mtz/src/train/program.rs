@@ -163,8 +163,12 @@ impl Program {
                 let name = &self.graph[*id].name;
                 return Err(Error::usage(format!("the gradient of {name:?} has {} numbers", grad.len())));
             }
-            self.buffers[b][..grad.len()].copy_from_slice(grad);
-            self.started[id.index()] = true;
+            // Two outputs may be one value: logits, and the logits that a softmax reads.
+            if std::mem::replace(&mut self.started[id.index()], true) {
+                self.buffers[b].iter_mut().zip(*grad).for_each(|(sum, g)| *sum += g);
+            } else {
+                self.buffers[b][..grad.len()].copy_from_slice(grad);
+            }
         }
         for i in (0..self.graph.nodes().len()).rev() {
             self.node_backward(i, parameters);

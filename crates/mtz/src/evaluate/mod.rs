@@ -1,9 +1,14 @@
-//! How good a network is: error and loss on labelled data.
+//! How good a network is: error and loss on labelled data, and without labels agreement with the network it was made from.
+
+mod agreement;
+mod answers;
+
+pub use agreement::{Agreement, Measured, Reference, ReferenceOutput};
+pub use answers::{Answer, Ending, Evidence, Kind, Scores};
 
 use crate::data::{Feed, Labels};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
-use crate::op::Op;
 use crate::run::Runner;
 use crate::tensor::{Dim, Tensor};
 
@@ -55,53 +60,6 @@ impl Mistakes {
     }
 }
 
-/// What the numbers of a network's output mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scores {
-    /// Any numbers: the larger, the likelier.
-    Logits,
-    /// Probabilities, from `Softmax` or `Sigmoid`.
-    Probabilities,
-    /// Logarithms of probabilities, from `LogSoftmax`.
-    LogProbabilities,
-}
-
-impl Scores {
-    /// Judged by the last operator.
-    pub fn of(graph: &Graph, output: ValueId) -> Self {
-        let mut output = output;
-        for node in graph.nodes().iter().rev().filter(|n| !n.inputs.is_empty()) {
-            match &node.op {
-                _ if node.output != output => {}
-                Op::Softmax(_) | Op::Sigmoid(_) | Op::HardSigmoid(_) => return Self::Probabilities,
-                Op::LogSoftmax(_) => return Self::LogProbabilities,
-                // These only select, reorder or limit what is there.
-                op if op.is_view() || matches!(op, Op::Clip(_) | Op::Slice(_) | Op::Gather(_) | Op::Transpose(_)) => {
-                    output = node.inputs.iter().flatten().next().copied().unwrap_or(output)
-                }
-                _ => return Self::Logits,
-            }
-        }
-        Self::Logits
-    }
-}
-
-/// The numbers that an output is made of by a final `Softmax` or `Sigmoid`, and whether each of them answers a question of its own (`Sigmoid`). Losses
-/// are made for these.
-pub fn logits(graph: &Graph, output: ValueId) -> (ValueId, bool) {
-    let mut at = output;
-    for node in graph.nodes().iter().rev() {
-        let Some(input) = node.inputs.iter().flatten().next().copied().filter(|_| node.output == at) else { continue };
-        match &node.op {
-            Op::Softmax(_) => return (input, false),
-            Op::Sigmoid(_) | Op::HardSigmoid(_) => return (input, true),
-            op if op.is_view() => at = input,
-            _ => break,
-        }
-    }
-    (output, false)
-}
-
 /// How to evaluate.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -141,29 +99,45 @@ pub fn mistakes(
         .ok_or_else(|| Error::data("the data has no labels").hint("an .npz needs an array y, or --label NAME"))?;
     let &[output, ..] = graph.outputs() else { return Err(Error::model("the network has no output")) };
     let judge = Judge::new(graph, output, labels)?;
-    let mut runner = Runner::with_taps(graph, &[output]).memory_limit(options.memory);
+    let (mut wrong, mut loss) = (Vec::with_capacity(samples.len()), 0.0);
+    each_batch(graph, &[output], feed, samples, options, |batch, outputs| {
+        if let Some(scores) = outputs.first() {
+            loss += judge.batch(scores, batch, &mut wrong);
+        }
+        progress(wrong.len());
+        Ok(())
+    })?;
+    Ok(Mistakes { wrong, answers: judge.answers_per_sample(), loss })
+}
+
+/// Runs a network on all samples, batch by batch; `see` gets the samples of each batch and what was asked for. A network with a fixed batch size gets
+/// its last batch filled up: the first rows belong to the samples.
+fn each_batch(
+    graph: &Graph,
+    wanted: &[ValueId],
+    feed: &Feed,
+    samples: &[usize],
+    options: Options,
+    mut see: impl FnMut(&[usize], Vec<Tensor>) -> Result<()>,
+) -> Result<()> {
+    let mut runner = Runner::with_taps(graph, wanted).memory_limit(options.memory);
     let batch_size = graph.fixed_batch().unwrap_or(options.batch_size).max(1);
     runner.check_memory(batch_size.min(samples.len().max(1)))?;
     let batches: Vec<&[usize]> = samples.chunks(batch_size).collect();
-    // A fixed batch is filled up by repeating the last sample, whose copies are not counted.
     let load = |batch: &&[usize]| {
         let fill = if graph.fixed_batch().is_some() { batch_size - batch.len() } else { 0 };
         let last = batch.last().copied().unwrap_or(0);
         feed.batch(&batch.iter().copied().chain(std::iter::repeat_n(last, fill)).collect::<Vec<_>>())
     };
-    let (mut wrong, mut loss) = (Vec::with_capacity(samples.len()), 0.0);
     let mut next = batches.first().map(load).transpose()?;
     for (i, batch) in batches.iter().enumerate() {
         let Some(input) = next.take() else { break };
         // The next samples are read while the network runs.
         let (outputs, following) = rayon::join(|| runner.run(&[input]), || batches.get(i + 1).map(load).transpose());
         next = following?;
-        if let Some(scores) = outputs?.first() {
-            loss += judge.batch(scores, batch, &mut wrong);
-        }
-        progress(wrong.len());
+        see(batch, outputs?)?;
     }
-    Ok(Mistakes { wrong, answers: judge.answers_per_sample(), loss })
+    Ok(())
 }
 
 /// Compares scores with labels.
@@ -205,7 +179,7 @@ impl<'l> Judge<'l> {
             }
             Labels::Attributes { .. } => {}
         }
-        Ok(Self { labels, outputs, scores: Scores::of(graph, output) })
+        Ok(Self { labels, outputs, scores: Ending::of(graph, output).scores })
     }
 
     fn answers_per_sample(&self) -> usize {

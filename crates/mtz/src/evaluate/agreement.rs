@@ -1,0 +1,421 @@
+//! How faithful a network is to another one, its original: no labels are needed.
+//!
+//! | kind | agreement in percent |
+//! |---|---|
+//! | classes | samples, or positions of a map or a sequence, whose first answer is the original's |
+//! | attributes | yes-or-no decisions that are the original's |
+//! | values | 100 (1 − √(Σ (x − t)² / Σ (t − t̄)²)), at least 0: x the answers, t the original's, t̄ the mean of each number over the samples |
+//!
+//! The original runs once. Its answers are kept for later measurements where they fit into memory.
+
+use super::answers::{Answer, Ending, Evidence, Kind, Scores};
+use super::{Judge, Mistakes, Options, each_batch};
+use crate::data::Feed;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, ValueId};
+use crate::simplify;
+use crate::tensor::Tensor;
+
+/// How far an output is that of the original.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Agreement {
+    /// In percent.
+    pub percent: f64,
+    /// The standard error of that.
+    pub standard_error: f64,
+    /// What is left to learn: Kullback-Leibler divergence from the original's probabilities (classes, attributes), or squares relative to the deviation (values,
+    /// and where the kind is a guess). Finer than the percentage.
+    pub divergence: f64,
+}
+
+/// How a network did beside its original.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What it got wrong, where there are labels.
+    pub mistakes: Option<Mistakes>,
+    /// For each output that depends on the input.
+    pub outputs: Vec<Agreement>,
+}
+
+impl Measured {
+    /// The task as a whole: no better than the worst of its outputs.
+    pub fn agreement(&self) -> Option<Agreement> {
+        self.outputs.iter().min_by(|a, b| a.percent.total_cmp(&b.percent)).copied()
+    }
+
+    /// The error on labels in percent.
+    pub fn error(&self) -> Option<f64> {
+        self.mistakes.as_ref().map(|m| m.evaluation().error)
+    }
+
+    /// What is left to learn, over all outputs.
+    pub fn divergence(&self) -> f64 {
+        self.outputs.iter().map(|o| o.divergence).sum()
+    }
+}
+
+/// One output of the original network.
+#[derive(Clone, Debug)]
+pub struct ReferenceOutput {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub answer: Answer,
+    ending: Ending,
+    /// The mean of each number over the samples.
+    means: Vec<f64>,
+}
+
+/// An original network's answers to some samples.
+pub struct Reference<'a> {
+    feed: &'a Feed,
+    samples: Vec<usize>,
+    options: Options,
+    graph: Graph,
+    /// The outputs that depend on the input.
+    pub outputs: Vec<ReferenceOutput>,
+    /// What the original gets wrong, where there are labels.
+    pub mistakes: Option<Mistakes>,
+    /// The numbers of every output, sample after sample, if they fit.
+    kept: Option<Vec<Vec<f32>>>,
+}
+
+impl<'a> Reference<'a> {
+    /// Runs the original on these samples. `kind`: what its answers are, if the caller knows; `keep`: bytes that its answers may take.
+    pub fn new(
+        original: &Graph,
+        feed: &'a Feed,
+        samples: &[usize],
+        kind: Option<Kind>,
+        keep: u64,
+        options: Options,
+    ) -> Result<Self> {
+        /// Samples that show what kind of answers these are.
+        const SHOWN: usize = 512;
+        let graph = simplify::for_inference(original)?;
+        let taps: Vec<(String, Ending)> = live_outputs(&graph);
+        let ids: Vec<ValueId> = taps.iter().map(|(_, ending)| ending.value).collect();
+        let bytes: usize = ids.iter().map(|id| 4 * graph[*id].shape.elements(1)).sum();
+        let keeps = (bytes as u64).saturating_mul(samples.len() as u64) <= keep;
+        let judge = Labelled::new(&graph, feed)?;
+        let (mut kept, mut shown, mut sums) = (vec![Vec::new(); ids.len()], Vec::new(), vec![Vec::new(); ids.len()]);
+        let mut marks = Marks::default();
+        let mut seen = 0;
+        each_batch(&graph, &judge.taps(&ids), feed, samples, options, |batch, mut outputs| {
+            judge.judge(&outputs, ids.len(), batch, &mut marks);
+            outputs.truncate(ids.len());
+            for ((sums, kept), tensor) in sums.iter_mut().zip(&mut kept).zip(&outputs) {
+                add_rows(sums, rows(tensor, batch.len())?);
+                rows(tensor, batch.len())?.filter(|_| keeps).for_each(|row| kept.extend_from_slice(row));
+            }
+            if seen < SHOWN {
+                shown.push(outputs);
+            }
+            seen += batch.len();
+            Ok(())
+        })?;
+        let outputs = taps.into_iter().zip(sums).enumerate().map(|(k, ((name, ending), mut means))| {
+            means.iter_mut().for_each(|sum: &mut f64| *sum /= seen.max(1) as f64);
+            let shown: Vec<&Tensor> = shown.iter().filter_map(|batch| batch.get(k)).collect();
+            let answer = Answer::of(&ending, kind, feed.labels().filter(|_| k == 0), &shown);
+            ReferenceOutput { name, answer, ending, means }
+        });
+        let outputs = outputs.collect();
+        let mistakes = judge.mistakes(marks);
+        Ok(Self { feed, samples: samples.to_vec(), options, graph, outputs, mistakes, kept: keeps.then_some(kept) })
+    }
+
+    /// The samples that are compared.
+    pub fn samples(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// What the answers are and why: those of the first output.
+    pub fn kind(&self) -> Option<(Kind, Evidence)> {
+        self.outputs.first().map(|o| (o.answer.kind, o.answer.evidence))
+    }
+
+    /// Runs another network on the same samples and compares.
+    pub fn measure(&self, network: &Graph, mut progress: impl FnMut(usize)) -> Result<Measured> {
+        let graph = simplify::for_inference(network)?;
+        let taps = live_outputs(&graph);
+        self.check_outputs(&graph, &taps)?;
+        let ids: Vec<ValueId> = taps.iter().map(|(_, ending)| ending.value).collect();
+        let mut comparisons: Vec<Comparison> = self
+            .outputs
+            .iter()
+            .zip(&taps)
+            .map(|(o, (_, ending))| Comparison::new(o, ending.scores, &self.graph[o.ending.value].shape.at(1)))
+            .collect();
+        let judge = Labelled::new(&graph, self.feed)?;
+        let mut marks = Marks::default();
+        let mut seen = 0;
+        each_batch(&graph, &judge.taps(&ids), self.feed, &self.samples, self.options, |batch, outputs| {
+            judge.judge(&outputs, ids.len(), batch, &mut marks);
+            let again = if self.kept.is_some() { Vec::new() } else { self.answers(batch)? };
+            for (k, (comparison, x)) in comparisons.iter_mut().zip(&outputs).enumerate() {
+                let width = comparison.reference.means.len().max(1);
+                let expected = match &self.kept {
+                    Some(kept) => kept.get(k).and_then(|all| all.get(seen * width..)),
+                    None => again.get(k).map(Vec::as_slice),
+                };
+                comparison.add(rows(x, batch.len())?, expected.unwrap_or_default().chunks(width));
+            }
+            seen += batch.len();
+            progress(seen);
+            Ok(())
+        })?;
+        let outputs = comparisons.iter().map(Comparison::agreement).collect();
+        Ok(Measured { mistakes: judge.mistakes(marks), outputs })
+    }
+
+    /// The original's answers to some samples: for each output, sample after sample.
+    fn answers(&self, samples: &[usize]) -> Result<Vec<Vec<f32>>> {
+        let ids: Vec<ValueId> = self.outputs.iter().map(|o| o.ending.value).collect();
+        let mut answers = vec![Vec::new(); ids.len()];
+        each_batch(&self.graph, &ids, self.feed, samples, self.options, |batch, outputs| {
+            for (all, tensor) in answers.iter_mut().zip(&outputs) {
+                rows(tensor, batch.len())?.for_each(|row| all.extend_from_slice(row));
+            }
+            Ok(())
+        })?;
+        Ok(answers)
+    }
+
+    /// Both networks must answer as many numbers.
+    fn check_outputs(&self, graph: &Graph, taps: &[(String, Ending)]) -> Result<()> {
+        let size = |graph: &Graph, id: ValueId| {
+            let rows = graph.fixed_batch().unwrap_or(1).max(1);
+            graph[id].shape.elements(1) / rows
+        };
+        let sizes: Vec<usize> = taps.iter().map(|(_, e)| size(graph, e.value)).collect();
+        let own: Vec<usize> = self.outputs.iter().map(|o| size(&self.graph, o.ending.value)).collect();
+        if sizes == own {
+            return Ok(());
+        }
+        let text = format!("the networks answer {sizes:?} and {own:?} numbers for a sample: they cannot be compared");
+        Err(Error::usage(text).hint("compare networks for the same task, with the same outputs in the same order"))
+    }
+}
+
+impl std::fmt::Debug for Reference<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reference on {} samples, {:?}", self.samples.len(), self.outputs)
+    }
+}
+
+/// The outputs that depend on the input, by name, and how the network ends there. Others, like tables of anchors, answer nothing.
+fn live_outputs(graph: &Graph) -> Vec<(String, Ending)> {
+    let live = graph.outputs().iter().filter(|id| graph.depends_on_inputs(**id));
+    live.map(|id| (graph[*id].name.clone(), Ending::of(graph, *id))).collect()
+}
+
+/// The first `count` rows of a tensor, one for each sample.
+fn rows(tensor: &Tensor, count: usize) -> Result<impl Iterator<Item = &[f32]>> {
+    let samples = tensor.shape().first().copied().unwrap_or(0);
+    if samples < count || samples == 0 {
+        let shape = tensor.shape();
+        return Err(Error::unsupported(format!("an output of shape {shape:?} has no axis for the samples"))
+            .hint("the first axis of every output should be the batch"));
+    }
+    Ok(tensor.data().chunks((tensor.data().len() / samples).max(1)).take(count))
+}
+
+fn add_rows<'t>(sums: &mut Vec<f64>, rows: impl Iterator<Item = &'t [f32]>) {
+    for row in rows {
+        sums.resize(row.len(), 0.0);
+        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+    }
+}
+
+/// Judges a network by labels, where there are any.
+struct Labelled<'l> {
+    judge: Option<Judge<'l>>,
+    output: Option<ValueId>,
+}
+
+/// Wrong answers so far.
+#[derive(Default)]
+struct Marks {
+    wrong: Vec<u64>,
+    loss: f64,
+}
+
+impl<'l> Labelled<'l> {
+    fn new(graph: &Graph, feed: &'l Feed) -> Result<Self> {
+        let output = graph.outputs().first().copied();
+        let judge = feed.labels().zip(output).map(|(labels, output)| Judge::new(graph, output, labels)).transpose()?;
+        Ok(Self { judge, output })
+    }
+
+    /// The values to compute: these, and behind them what is judged.
+    fn taps(&self, ids: &[ValueId]) -> Vec<ValueId> {
+        ids.iter().copied().chain(self.output.filter(|_| self.judge.is_some())).collect()
+    }
+
+    fn judge(&self, outputs: &[Tensor], at: usize, batch: &[usize], marks: &mut Marks) {
+        if let (Some(judge), Some(scores)) = (&self.judge, outputs.get(at)) {
+            marks.loss += judge.batch(scores, batch, &mut marks.wrong);
+        }
+    }
+
+    fn mistakes(&self, marks: Marks) -> Option<Mistakes> {
+        let judge = self.judge.as_ref()?;
+        Some(Mistakes { wrong: marks.wrong, answers: judge.answers_per_sample(), loss: marks.loss })
+    }
+}
+
+/// One output of two networks, sample by sample.
+struct Comparison<'r> {
+    reference: &'r ReferenceOutput,
+    /// What the other network's numbers mean.
+    scores: Scores,
+    /// Classes at a position, and how far apart they stand.
+    classes: usize,
+    inner: usize,
+    /// For each sample: the part of its answers that agree; for values Σ (x − t)² and Σ (t − t̄)².
+    agreeing: Vec<f64>,
+    differences: Vec<f64>,
+    deviations: Vec<f64>,
+    divergence: f64,
+}
+
+impl<'r> Comparison<'r> {
+    fn new(reference: &'r ReferenceOutput, scores: Scores, shape: &[usize]) -> Self {
+        let axis = reference.answer.axis;
+        let classes = shape.get(axis).copied().unwrap_or(1).max(1);
+        let inner = shape.iter().skip(axis + 1).product::<usize>().max(1);
+        let none = Vec::new;
+        Self {
+            reference,
+            scores,
+            classes,
+            inner,
+            agreeing: none(),
+            differences: none(),
+            deviations: none(),
+            divergence: 0.0,
+        }
+    }
+
+    fn add<'x, 't>(&mut self, x: impl Iterator<Item = &'x [f32]>, t: impl Iterator<Item = &'t [f32]>) {
+        let (kind, certain) = (self.reference.answer.kind, self.reference.answer.evidence.is_certain());
+        for (x, t) in x.zip(t) {
+            if kind == Kind::Values || !certain {
+                let squares = |pair: (&f32, f64)| (f64::from(*pair.0) - pair.1).powi(2);
+                self.differences.push(x.iter().zip(t.iter().map(|t| f64::from(*t))).map(squares).sum());
+                self.deviations.push(t.iter().zip(self.reference.means.iter().copied()).map(squares).sum());
+            }
+            match kind {
+                Kind::Classes => self.compare_classes(x, t, certain),
+                Kind::Attributes => self.compare_attributes(x, t, certain),
+                Kind::Values => {}
+            }
+        }
+    }
+
+    /// Position by position: whether the first answers are the same, and Σ p_t (log p_t − log p_x).
+    fn compare_classes(&mut self, x: &[f32], t: &[f32], certain: bool) {
+        let (classes, inner) = (self.classes, self.inner);
+        let (mut same, mut positions, mut divergence) = (0usize, 0usize, 0.0);
+        for (x, t) in x.chunks_exact(classes * inner).zip(t.chunks_exact(classes * inner)) {
+            for position in 0..inner {
+                let at = |row: &[f32]| row.iter().skip(position).step_by(inner).copied().collect::<Vec<f32>>();
+                let (x, t) = (at(x), at(t));
+                same += usize::from(largest(&x) == largest(&t) && !x.iter().any(|x| x.is_nan()));
+                positions += 1;
+                if certain {
+                    let x = log_probabilities(&x, self.scores);
+                    let t = log_probabilities(&t, self.reference.ending.scores);
+                    divergence += t.iter().zip(&x).map(|(t, x)| t.exp() * (t - x)).sum::<f64>();
+                }
+            }
+        }
+        self.agreeing.push(same as f64 / positions.max(1) as f64);
+        self.divergence += divergence / positions.max(1) as f64;
+    }
+
+    /// Number by number: whether the decisions are the same, and q log(q/p) + (1 − q) log((1 − q)/(1 − p)).
+    fn compare_attributes(&mut self, x: &[f32], t: &[f32], certain: bool) {
+        let (mut same, mut divergence) = (0usize, 0.0);
+        for (x, t) in x.iter().zip(t) {
+            let (p, q) = (probability(*x, self.scores), probability(*t, self.reference.ending.scores));
+            same += usize::from((p > 0.5) == (q > 0.5) && !p.is_nan());
+            let part = |q: f64, p: f64| if q > 0.0 { q * (q / p.max(LEAST)).ln() } else { 0.0 };
+            divergence += if certain { part(q, p) + part(1.0 - q, 1.0 - p) } else { 0.0 };
+        }
+        self.agreeing.push(same as f64 / x.len().max(1) as f64);
+        self.divergence += divergence / x.len().max(1) as f64;
+    }
+
+    fn agreement(&self) -> Agreement {
+        let relative = || {
+            let (difference, deviation) = (mean(&self.differences), mean(&self.deviations));
+            if difference == 0.0 { 0.0 } else { difference / deviation }
+        };
+        let certain = self.reference.answer.evidence.is_certain();
+        if self.reference.answer.kind == Kind::Values {
+            let square = relative();
+            let root = square.sqrt();
+            // By the delta method, of the ratio of two means.
+            let rests: Vec<f64> =
+                self.differences.iter().zip(&self.deviations).map(|(d, v)| d - square * v).collect();
+            let error = standard_error(&rests) / mean(&self.deviations) / (2.0 * root.max(1e-9));
+            let percent = 100.0 * (1.0 - root);
+            // Not a number (answers that overflow) agrees with nothing.
+            let percent = if percent.is_nan() { 0.0 } else { percent.max(0.0) };
+            let standard_error = if root > 0.0 && error.is_finite() { 100.0 * error } else { 0.0 };
+            return Agreement { percent, standard_error, divergence: square };
+        }
+        let divergence =
+            if certain { self.divergence / self.agreeing.len().max(1) as f64 } else { relative() };
+        Agreement {
+            percent: 100.0 * mean(&self.agreeing),
+            standard_error: 100.0 * standard_error(&self.agreeing),
+            divergence,
+        }
+    }
+}
+
+/// The least probability that logarithms are taken of.
+const LEAST: f64 = 1e-12;
+
+/// The place of the largest number, the first of equal ones.
+fn largest(row: &[f32]) -> usize {
+    row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (i, x)| if *x > best.1 { (i, *x) } else { best }).0
+}
+
+/// Logarithms of the probabilities that a row of scores stands for.
+fn log_probabilities(row: &[f32], scores: Scores) -> Vec<f64> {
+    let numbers = row.iter().map(|x| f64::from(*x));
+    match scores {
+        Scores::LogProbabilities => numbers.collect(),
+        Scores::Probabilities => numbers.map(|p| p.max(LEAST).ln()).collect(),
+        Scores::Logits => {
+            let most = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+            let log = most + numbers.clone().map(|x| (x - most).exp()).sum::<f64>().ln();
+            numbers.map(|x| x - log).collect()
+        }
+    }
+}
+
+/// The probability of yes.
+fn probability(score: f32, scores: Scores) -> f64 {
+    let x = f64::from(score);
+    match scores {
+        Scores::Probabilities => x,
+        Scores::LogProbabilities => x.exp(),
+        Scores::Logits => 1.0 / (1.0 + (-x).exp()),
+    }
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
+}
+
+/// Of the mean of these numbers.
+fn standard_error(numbers: &[f64]) -> f64 {
+    let (count, mean) = (numbers.len() as f64, mean(numbers));
+    let squares: f64 = numbers.iter().map(|x| (x - mean).powi(2)).sum();
+    (squares / (count * (count - 1.0)).max(1.0)).sqrt()
+}
