@@ -1,8 +1,10 @@
 //! What can be typed: commands, flags and their help.
 
-use crate::tasks::Named;
+use crate::tasks::{Named, value_for};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mtz::budget::Size;
+use mtz::error::Result;
+use mtz::evaluate::Kind;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -66,9 +68,11 @@ pub struct Inspect {
     pub models: Vec<PathBuf>,
 }
 
-/// Measure error and loss of a model on labelled data
+/// Measure a model: error and loss on labelled data, or without labels its agreement with another model
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  mtz eval models/lenet-5-a.onnx --data data/mnist")]
+#[command(
+    after_help = "Examples:\n  mtz eval models/lenet-5-a.onnx --data data/mnist\n  mtz eval models/lenet-5-a.onnx --data data/mnist --against models/lenet-5-b.onnx"
+)]
 pub struct Eval {
     /// An ONNX file; NAME=PATH names its task, which is the file's stem otherwise
     #[arg(value_name = "MODEL")]
@@ -76,6 +80,13 @@ pub struct Eval {
     /// The task to measure; a plain model has just one
     #[arg(long, value_name = "TASK")]
     pub task: Option<String>,
+    /// Also measure how far the answers agree with this model's, which needs no labels: the network that a zipped or pruned one was made from, say. Of a
+    /// joint model, its task of the same name
+    #[arg(long, value_name = "MODEL")]
+    pub against: Option<PathBuf>,
+    /// What the answers are, for --against [default: found out, and said]
+    #[arg(long, value_name = "KIND", requires = "against", value_parser = kind)]
+    pub kind: Option<Kind>,
     #[command(flatten)]
     pub data: Data,
     /// Samples per batch
@@ -169,11 +180,15 @@ pub struct Zip {
     /// samples that zipping does not use otherwise
     #[arg(long, value_name = "POINTS", conflicts_with = "share", help_heading = "Sharing")]
     pub max_error_increase: Option<f64>,
-    /// Standard errors of what was lost that must fit into --max-error-increase as well: few samples tell little, and what just fits on them may not
-    /// fit on others. 0 takes what was lost as measured
-    #[arg(long, value_name = "N", default_value_t = 0.0, requires = "max_error_increase", help_heading = "Sharing")]
+    /// Share as much as leaves every task at least this agreement with its original network, like 99%. Needs no labels; measured on the
+    /// same tenth
+    #[arg(long, value_name = "PERCENT", conflicts_with = "share", value_parser = agreement, help_heading = "Sharing")]
+    pub min_agreement: Option<f64>,
+    /// Standard errors of what was measured that must fit into --max-error-increase or --min-agreement as well: few samples tell little, and what just
+    /// fits on them may not fit on others. 0 takes it as measured
+    #[arg(long, value_name = "N", default_value_t = 0.0, help_heading = "Sharing")]
     pub margin: f64,
-    /// Share as little as brings the joint model to this size: a part of all networks together like 60%, or bytes like 30MB
+    /// Share as little as brings the joint model to this size: a part of all networks together like 60% or 0.6, or bytes like 30MB
     #[arg(long, value_name = "SIZE", conflicts_with = "share", value_parser = size, help_heading = "Sharing")]
     pub target_size: Option<Size>,
     /// Share at least so much: 40% means that as many weights are shared as 40% of one network has
@@ -210,6 +225,15 @@ pub struct Zip {
     /// Iterations of retraining per hidden layer; 0 for none [default: 200, or fewer so that all layers together have 600]
     #[arg(long, value_name = "N", help_heading = "Retraining")]
     pub retrain: Option<usize>,
+    /// The same as --retrain 0
+    #[arg(long, conflicts_with = "retrain", help_heading = "Retraining")]
+    pub no_retrain: bool,
+    /// What a task's answers are: agreement is measured and retraining done accordingly [default: found out, and said]
+    #[arg(long, value_name = "[TASK=]KIND", help_heading = "Measuring")]
+    pub kind: Vec<Named<Kind>>,
+    /// The original network of a task that comes from a joint model: its agreement and error before count against this one
+    #[arg(long, value_name = "TASK=MODEL", help_heading = "Measuring")]
+    pub original: Vec<Named<PathBuf>>,
     /// Retrain on the labels; deep networks also towards the original networks' answers
     #[arg(long, conflicts_with = "distill", help_heading = "Retraining")]
     pub labels: bool,
@@ -235,6 +259,12 @@ pub struct Zip {
     /// One input for all tasks; needs equal input shapes
     #[arg(long)]
     pub common_input: bool,
+    /// Make scaling, mean and deviation a part of the file: it takes samples as they are then
+    #[arg(long)]
+    pub preprocessing: bool,
+    /// Do not read the written file back and compare it with the model in memory
+    #[arg(long)]
+    pub no_check: bool,
     /// Memory to stay within, like 800M or 8G
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
     pub memory: u64,
@@ -457,9 +487,48 @@ pub enum Experiment {
     Split,
 }
 
+impl Data {
+    /// What to type to see the samples of a task in the same way again, `mtz eval` for example. `preprocessed`: the model scales by itself.
+    pub fn flags_for(&self, task: &str, preprocessed: bool) -> Result<String> {
+        let mut words = Vec::new();
+        let mut add = |flag: &str, value: Option<String>| {
+            words.extend(value.map(|value| format!("--{flag} {}", quoted(&value))));
+        };
+        let path = |path: &PathBuf| path.to_string_lossy().into_owned();
+        add("data", value_for("data", task, &self.data)?.map(path));
+        add("test", value_for("test", task, &self.test)?.map(path));
+        add("label", value_for("label", task, &self.label)?.cloned());
+        add("classes", value_for("classes", task, &self.classes)?.map(ToString::to_string));
+        let scaled = !preprocessed;
+        add("mean", value_for("mean", task, &self.mean)?.filter(|_| scaled).map(ToString::to_string));
+        add("std", value_for("std", task, &self.std)?.filter(|_| scaled).map(ToString::to_string));
+        add("scale", self.scale.filter(|_| scaled).map(|x| x.to_string()));
+        let resize = self.resize.and_then(|resize| resize.to_possible_value());
+        add("resize", resize.map(|value| value.get_name().to_owned()));
+        words.extend((self.raw || preprocessed).then(|| "--raw".to_owned()));
+        Ok(words.join(" "))
+    }
+}
+
+/// An argument as a shell takes it.
+pub fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=,:%+@".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        return argument.to_owned();
+    }
+    format!("'{}'", argument.replace('\'', "'\\''"))
+}
+
+impl std::fmt::Display for Numbers {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&numbers.join(","))
+    }
+}
+
 impl Train {
     /// `--image-size` as channels, height and width.
-    pub fn image_shape(&self) -> mtz::error::Result<Option<[usize; 3]>> {
+    pub fn image_shape(&self) -> Result<Option<[usize; 3]>> {
         let Some(text) = &self.image_size else { return Ok(None) };
         let numbers: Option<Vec<usize>> = text.split('x').map(|n| n.parse().ok()).collect();
         match numbers.as_deref() {
@@ -519,14 +588,14 @@ pub struct Numbers(pub Vec<f32>);
 impl std::str::FromStr for Numbers {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         let number = |n: &str| n.trim().parse().map_err(|_| format!("{n:?} is not a number"));
-        text.split(',').map(number).collect::<Result<_, _>>().map(Self)
+        text.split(',').map(number).collect::<std::result::Result<_, _>>().map(Self)
     }
 }
 
 /// A size in bytes, with K, M or G for powers of 1024.
-fn memory(text: &str) -> Result<u64, String> {
+fn memory(text: &str) -> std::result::Result<u64, String> {
     let wrong = || format!("{text:?} is not a size like 800M or 8G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text.get(digits.len()..).map(str::to_ascii_uppercase).as_deref() {
@@ -540,14 +609,20 @@ fn memory(text: &str) -> Result<u64, String> {
 }
 
 /// `60%` or `0.6`, or bytes like `30MB` (millions, as files are measured) or `30MiB`.
-fn size(text: &str) -> Result<Size, String> {
+fn size(text: &str) -> std::result::Result<Size, String> {
     let wrong = || format!("{text:?} is not a size like 60%, 0.6, 30MB or 30MiB");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '%');
     let number = digits.trim().parse::<f64>().ok().filter(|x| x.is_finite() && *x >= 0.0).ok_or_else(wrong)?;
     let bytes = match text.get(digits.len()..).map(str::to_ascii_lowercase).as_deref() {
         Some("%") => return Ok(Size::Part(number / 100.0)),
         Some("") if number <= 1.0 => return Ok(Size::Part(number)),
-        Some("" | "b") => 1.0,
+        // Percent or bytes?
+        Some("") => {
+            return Err(format!(
+                "{text} could be percent or bytes: write {text}%, or a unit like {text}kB or {text}MB"
+            ));
+        }
+        Some("b") => 1.0,
         Some("k" | "kb") => 1e3,
         Some("m" | "mb") => 1e6,
         Some("g" | "gb") => 1e9,
@@ -560,10 +635,23 @@ fn size(text: &str) -> Result<Size, String> {
 }
 
 /// `40%` or `0.4`.
-fn percent(text: &str) -> Result<f64, String> {
+fn percent(text: &str) -> std::result::Result<f64, String> {
     let (digits, scale) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
     let number = digits.trim().parse::<f64>().ok().filter(|x| x.is_finite() && *x >= 0.0);
     number.map(|x| x / scale).ok_or_else(|| format!("{text:?} is not a part like 40% or 0.4"))
+}
+
+/// `99%` or `0.99`, as percent.
+fn agreement(text: &str) -> std::result::Result<f64, String> {
+    let part = percent(text)?;
+    match part {
+        part if part <= 1.0 => Ok(100.0 * part),
+        _ => Err(format!("{text:?} is not a part of all answers: write 99% or 0.99")),
+    }
+}
+
+fn kind(text: &str) -> std::result::Result<Kind, String> {
+    text.parse()
 }
 
 /// Long flags may be written with underscores.
@@ -601,6 +689,13 @@ mod tests {
     }
 
     #[test]
+    fn commands_can_be_typed_again() {
+        assert_eq!(quoted("a=models/x-1.onnx"), "a=models/x-1.onnx");
+        assert_eq!(quoted("my model's *"), r"'my model'\''s *'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
     fn underscores_become_dashes_in_names_only() {
         assert_eq!(with_dashes("--batch_size=a_b".into()), "--batch-size=a_b");
         assert_eq!(with_dashes("a_b".into()), "a_b");
@@ -618,5 +713,9 @@ mod tests {
         assert_eq!(size("1.5MB"), Ok(Size::Bytes(1_500_000)));
         assert_eq!(size("2MiB"), Ok(Size::Bytes(2 << 20)));
         assert!(size("-5%").is_err() && size("big").is_err() && size("5X").is_err());
+        // Of what?
+        assert!(size("60").is_err());
+        assert_eq!((agreement("99%"), agreement("0.985")), (Ok(99.0), Ok(98.5)));
+        assert!(agreement("99").is_err() && agreement("101%").is_err() && agreement("most").is_err());
     }
 }

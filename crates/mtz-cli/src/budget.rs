@@ -1,6 +1,7 @@
 //! The budget of `mtz zip`: from flags to the search, and its result for people and programs.
 
 use crate::args::{Common, Zip};
+use crate::progress::Stages;
 use crate::show;
 use mtz::budget::{Budget, Found, Point, Size, search};
 use mtz::error::{Error, Result};
@@ -13,6 +14,7 @@ use std::ops::ControlFlow;
 pub fn asked(args: &Zip) -> Result<Option<Budget>> {
     let budget = Budget {
         max_error_increase: args.max_error_increase,
+        min_agreement: args.min_agreement,
         margin: args.margin,
         target_size: args.target_size,
         min_sharing: args.min_sharing,
@@ -23,30 +25,32 @@ pub fn asked(args: &Zip) -> Result<Option<Budget>> {
     if !(args.margin.is_finite() && args.margin >= 0.0) {
         return Err(Error::usage(format!("--margin {} is not a number of standard errors", args.margin)));
     }
+    if args.margin > 0.0 && args.max_error_increase.is_none() && args.min_agreement.is_none() {
+        return Err(Error::usage("--margin goes with --max-error-increase or --min-agreement"));
+    }
     Ok(Some(budget).filter(|b| *b != Budget::default()))
 }
 
-/// Searches, if there is a budget.
+/// Searches, with progress.
 pub fn find(
-    budget: Option<Budget>,
+    budget: Budget,
     start: &Joint,
     tasks: &[Task],
     plan: &Plan,
     common: &Common,
     stopped: impl Fn() -> bool,
-) -> Result<Option<Found>> {
-    let Some(budget) = budget else { return Ok(None) };
-    let bar = show::stages(common.quiet);
+) -> Result<Found> {
+    let bar = Stages::new(common.quiet);
     let (plain, retrained) = budget.zips(plan.retrain);
     let most = (plain + retrained).saturating_sub(1);
     let listen = |(done, what): (usize, &str)| {
-        let what = format!("search, zip {} of at most {most}: {what}", done + 1);
-        show::advance(&bar, (done as f64, most as f64), &what);
+        let part = format!("search, zip {} of at most {most}", done + 1);
+        bar.advance((done as f64, most as f64), &part, what);
         if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let found = search(start, tasks, plan, &budget, listen, |_, _| Ok(()));
-    bar.finish_and_clear();
-    found.map(Some)
+    bar.finish();
+    found
 }
 
 /// All points of the search, the chosen one marked.
@@ -61,6 +65,7 @@ pub fn to_json(args: &Zip, found: &Found, start: &Joint) -> Value {
         json!({
             "parameters": p.parameters, "size": p.parameters as f64 / before as f64, "sharing": p.sharing,
             "error_increase": by(&names, &p.increase), "standard_error": by(&names, &p.standard_error),
+            "agreement": by(&names, &p.agreement), "agreement_error": by(&names, &p.agreement_error),
             "shares": by(&layers, &p.shares), "iterations": p.iterations,
             "chosen": i == found.chosen, "pareto": p.is_best_of(&found.points),
         })
@@ -70,7 +75,7 @@ pub fn to_json(args: &Zip, found: &Found, start: &Joint) -> Value {
         Size::Bytes(bytes) => json!({ "bytes": bytes }),
     });
     json!({
-        "max_error_increase": args.max_error_increase, "margin": args.margin, "target_size": size, "min_sharing": args.min_sharing,
+        "max_error_increase": args.max_error_increase, "min_agreement": args.min_agreement, "margin": args.margin, "target_size": size, "min_sharing": args.min_sharing,
         "met": found.missed.is_empty(), "missed": found.missed, "held_out": Value::Object(names.iter().zip(&found.held_out).map(|(n, count)| ((*n).to_owned(), json!(count))).collect()),
         "points": found.points.iter().enumerate().map(point).collect::<Vec<_>>(),
     })
@@ -78,27 +83,31 @@ pub fn to_json(args: &Zip, found: &Found, start: &Joint) -> Value {
 
 /// The points as a table, smallest first.
 pub fn table(found: &Found, tasks: &[Task], before: usize) -> String {
-    let mut rows = vec![vec!["tried".to_owned(), "size %".into(), "sharing".into(), "iterations".into()]];
-    if let Some(head) = rows.first_mut() {
-        head.extend(tasks.iter().map(|t| format!("{} lost", t.name)));
-    }
-    let mut order: Vec<usize> = (0..found.points.len()).collect();
-    order.sort_by_key(|i| (found.points[*i].parameters, *i));
-    for i in order {
-        let p = &found.points[i];
+    let labelled = found.points.iter().all(|p| p.increase.iter().all(|x| !x.is_nan()));
+    let mut head = ["tried", "size %", "sharing", "iterations"].map(str::to_owned).to_vec();
+    head.extend(tasks.iter().filter(|_| labelled).map(|t| format!("{} lost", t.name)));
+    head.extend(tasks.iter().map(|t| format!("{} agrees %", t.name)));
+    let mut rows = vec![head];
+    let mut order: Vec<(usize, &Point)> = found.points.iter().enumerate().collect();
+    order.sort_by_key(|(i, p)| (p.parameters, *i));
+    for (i, p) in order {
         let mark = if i == found.chosen { "* chosen" } else { "" };
         let size = 100.0 * p.parameters as f64 / before.max(1) as f64;
         let mut row =
             vec![mark.to_owned(), format!("{size:.1}"), format!("{:.3}", p.sharing), p.iterations.to_string()];
-        row.extend(p.increase.iter().map(|x| if x.is_nan() { "-".to_owned() } else { format!("{x:+.2}") }));
+        row.extend(p.increase.iter().filter(|_| labelled).map(|x| format!("{x:+.2}")));
+        row.extend(p.agreement.iter().map(|x| format!("{x:.2}")));
         rows.push(row);
     }
     let held: Vec<String> = found.held_out.iter().map(ToString::to_string).collect();
-    let errors = found.points.get(found.chosen).map_or(&[][..], |p| &p.standard_error);
-    let errors: Vec<String> = errors.iter().filter(|e| !e.is_nan()).map(|e| format!("{e:.2}")).collect();
-    let mut text = format!("{}\npoints lost on {} held-out training samples", show::table(&rows), held.join(" and "));
-    if errors.len() == tasks.len() {
-        text += &format!(", the chosen ones give or take {}", errors.join(" and "));
+    let errors = |all: &[f64]| all.iter().map(|e| format!("{e:.2}")).collect::<Vec<_>>().join(" and ");
+    let mut text = format!("{}\nmeasured on {} held-out training samples", show::table(&rows), held.join(" and "));
+    if let Some(chosen) = found.points.get(found.chosen) {
+        let lost = if labelled { format!("{} points lost, ", errors(&chosen.standard_error)) } else { String::new() };
+        text += &format!(
+            "; standard errors at the chosen point: {lost}{} points of agreement",
+            errors(&chosen.agreement_error)
+        );
     }
     text
 }

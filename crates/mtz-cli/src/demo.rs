@@ -2,6 +2,7 @@
 
 use crate::args::{Common, Demo};
 use crate::bundled;
+use crate::outputs;
 use crate::show;
 use crate::told::{Told, show_result};
 use crate::zip::run_with_bar;
@@ -18,8 +19,8 @@ pub fn run(args: &Demo, common: &Common) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.output).map_err(|e| Error::io(&args.output, &e))?;
     let output = args.output.join("joint.onnx");
     let report = args.output.join("report.html");
-    show::check_output(&output, args.force)?;
-    show::check_output(&report, args.force)?;
+    outputs::check(&output, args.force, &[])?;
+    outputs::check(&report, args.force, &[])?;
     let mut parts = Vec::new();
     for (name, bytes) in bundled::MODELS {
         parts.push(Joint::single(name.to_owned(), mtz::onnx::parse(bytes)?)?);
@@ -38,9 +39,21 @@ pub fn run(args: &Demo, common: &Common) -> Result<ExitCode> {
     let begin = Instant::now();
     let zipped = run_with_bar(start, &tasks, &plan, common, "")?;
     let seconds = begin.elapsed().as_secs_f64();
-    mtz::onnx::write(&assemble::to_graph(&zipped.joint, false)?, &output)?;
-    let (parts, data) = (vec!["test"; 2], "data/mnist".to_owned());
-    let told = Told { zipped: &zipped, tasks: &tasks, seconds, parts, output: &output, data, budget: None };
+    let graph = assemble::to_graph(&zipped.joint, false)?;
+    let some: Vec<usize> = (0..8).collect();
+    let samples = vec![test.batch(&some)?; tasks.len()];
+    mtz::onnx::write_checked(&graph, &output, |file| assemble::check(file, &zipped.joint, &samples, false))?;
+    let told = Told {
+        zipped: &zipped,
+        tasks: &tasks,
+        seconds,
+        parts: vec!["test"; 2],
+        output: &output,
+        bytes_before: bundled::MODELS.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
+        checked: true,
+        data: "--data data/mnist".to_owned(),
+        budget: None,
+    };
     show_result(&told, Some(&report), common)?;
     Ok(ExitCode::SUCCESS)
 }

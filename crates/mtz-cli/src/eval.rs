@@ -1,18 +1,23 @@
 //! `mtz eval`
 
 use crate::args::{Common, Eval};
+use crate::progress;
 use crate::samples::{self, Prepared};
 use crate::show;
 use crate::told::by_chance;
 use mtz::assemble;
 use mtz::data::Part;
 use mtz::error::{Error, Result};
-use mtz::evaluate::{Options, evaluate};
+use mtz::evaluate::{Agreement, Evaluation, Evidence, Kind, Options, Reference, evaluate};
 use mtz::graph::Graph;
 use mtz::plan::Joint;
 use serde_json::json;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
+
+/// What the answers of the model are, compared with another one's.
+type Compared = (Agreement, Option<(Kind, Evidence)>);
 
 pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
     let graph = mtz::onnx::read(&args.model.value)?.with_open_batch();
@@ -26,36 +31,82 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
     samples::check(&args.data, std::slice::from_ref(&task))?;
     let graph = mtz::simplify::for_inference(&graph)?;
     let Prepared { feed, part } = samples::open(&args.data, &task, &graph, Part::Test)?;
-    let bar = show::progress(feed.len(), common.quiet, "samples");
+    let bar = progress::steps(feed.len(), common.quiet, "samples");
     let options = Options { batch_size: args.batch_size.get(), memory: args.memory };
     let start = Instant::now();
-    let result = evaluate(&graph, &feed, options, |done| bar.set_position(done as u64))?;
+    let heard = |done| bar.set_position(done as u64);
+    let (result, compared): (Option<Evaluation>, Option<Compared>) = match &args.against {
+        None if feed.labels().is_none() => {
+            return Err(Error::data(format!("task {task}: the data has no labels"))
+                .hint("--against MODEL measures agreement with another model, which needs none"));
+        }
+        None => (Some(evaluate(&graph, &feed, options, heard)?), None),
+        Some(other) => {
+            let keep = args.memory / 4;
+            let reference = Reference::new(&original(other, &task)?, &feed, &feed.all(), args.kind, keep, options)?;
+            let measured = reference.measure(&graph, heard)?;
+            let result = measured.mistakes.as_ref().map(mtz::evaluate::Mistakes::evaluation);
+            (result, measured.agreement().map(|agreement| (agreement, reference.kind())))
+        }
+    };
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
-    let rate = result.samples as f64 / seconds.max(1e-9);
+    let samples = feed.len();
+    let rate = samples as f64 / seconds.max(1e-9);
     if common.json {
-        show::result(
-            &json!({
-                "version": 1, "task": task, "error": result.error, "loss": result.loss, "samples": result.samples,
-                "seconds": seconds, "images_per_second": rate, "part": part,
-            })
-            .to_string(),
-        );
-    } else {
-        let head = ["task", "error %", "loss", "samples", "images/s"].map(str::to_owned).to_vec();
-        let name = task.clone();
-        let row = vec![
-            task,
-            format!("{:.2}", result.error),
-            format!("{:.4}", result.loss),
-            format!("{} {part}", result.samples),
-            format!("{rate:.0}"),
-        ];
-        show::result(&show::table(&[head, row]));
-        let answers = graph.outputs().first().map_or(1, |id| graph[*id].shape.elements(1));
-        by_chance(&name, result.error, answers).iter().for_each(|line| show::warning(line));
+        let kind = compared.as_ref().and_then(|c| c.1);
+        let value = json!({
+            "version": 1, "task": task, "error": result.map(|r| r.error), "loss": result.map(|r| r.loss), "samples": samples,
+            "agreement": compared.map(|c| c.0.percent), "agreement_error": compared.map(|c| c.0.standard_error),
+            "kind": kind.map(|k| k.0.to_string()), "kind_is_known": kind.map(|k| k.1.is_certain()),
+            "seconds": seconds, "images_per_second": rate, "part": part,
+        });
+        show::result(&value.to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = [vec!["task".to_owned()], vec![task.clone()]];
+    let mut add = |head: &str, cell: String| {
+        rows[0].push(head.to_owned());
+        rows[1].push(cell);
+    };
+    if let Some(result) = result {
+        add("error %", format!("{:.2}", result.error));
+        add("loss", format!("{:.4}", result.loss));
+    }
+    if let Some((agreement, kind)) = &compared {
+        add("agreement %", format!("{:.2} ± {:.2}", agreement.percent, agreement.standard_error));
+        add("answers", kind.map_or("-".into(), |(kind, _)| kind.to_string()));
+    }
+    add("samples", format!("{samples} {part}"));
+    // With two networks to run, the rate of one is not known.
+    if compared.is_none() {
+        add("images/s", format!("{rate:.0}"));
+    }
+    show::result(&show::table(&rows));
+    if let Some((kind, evidence)) = compared.and_then(|c| c.1).filter(|(_, evidence)| !evidence.is_certain()) {
+        show::note(&format!("{kind} is {evidence}; --kind KIND sets it"));
+    }
+    let answers = graph.outputs().first().map_or(1, |id| graph[*id].shape.elements(1));
+    if let Some(result) = result {
+        by_chance(&task, result.error, answers).iter().for_each(|line| show::warning(line));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The network to compare with: a plain one, or the task of this name of a joint model.
+fn original(path: &Path, task: &str) -> Result<Graph> {
+    let graph = mtz::onnx::read(path)?.with_open_batch();
+    match assemble::from_graph(&graph)? {
+        None => Ok(graph),
+        Some(joint) => {
+            let names: Vec<String> = joint.members.iter().map(|m| m.name.clone()).collect();
+            let member = joint.members.into_iter().find(|m| m.name == task);
+            member.map(|m| m.graph).ok_or_else(|| {
+                Error::usage(format!("{} has no task {task:?}", path.display()))
+                    .hint(format!("its tasks are {}; mtz extract takes one out", names.join(", ")))
+            })
+        }
+    }
 }
 
 /// A task of a joint model: the one asked for.

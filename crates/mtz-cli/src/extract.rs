@@ -2,6 +2,7 @@
 
 use crate::args::{Common, Extract};
 use crate::eval::one_task;
+use crate::outputs;
 use crate::show;
 use mtz::assemble;
 use mtz::error::{Error, Result};
@@ -9,7 +10,7 @@ use serde_json::json;
 use std::process::ExitCode;
 
 pub fn run(args: &Extract, common: &Common) -> Result<ExitCode> {
-    show::check_output(&args.output, args.force)?;
+    outputs::check(&args.output, args.force, &[&args.model])?;
     let graph = mtz::onnx::read(&args.model)?;
     let joint = assemble::from_graph(&graph)?.ok_or_else(|| {
         Error::usage(format!("{} is not a joint model", args.model.display())).hint("mtz zip makes one")

@@ -5,10 +5,13 @@ mod args;
 mod budget;
 mod bundled;
 mod demo;
+mod dry_run;
 mod eval;
 mod extract;
 mod inspect;
 mod manual;
+mod outputs;
+mod progress;
 mod prune;
 mod report;
 mod reproduce;
@@ -31,10 +34,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return show::usage(&error, json),
     };
-    match run(&cli) {
-        Ok(code) => code,
-        Err(error) => show::error(&error, cli.common.json),
-    }
+    let code = run(&cli).unwrap_or_else(|error| show::error(&error, cli.common.json));
+    // A result that nobody can read is none.
+    show::unprinted().map_or(code, |error| show::error(&error, false))
 }
 
 /// Runs the command in a pool of `--threads` threads.

@@ -1,6 +1,8 @@
 //! `mtz prune`
 
 use crate::args::{Common, MethodName, Prune};
+use crate::outputs;
+use crate::progress::{Rate, Stages};
 use crate::samples;
 use crate::show;
 use mtz::data::{Part, without_a_tenth};
@@ -12,11 +14,14 @@ use mtz::prune::{Method, Pruned, allocate, prune};
 use mtz::statistics::Calibration;
 use serde_json::json;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
-    show::check_output(&args.output, args.force)?;
+    let data = args.data.data.iter().chain(&args.data.test).map(|named| named.value.as_path());
+    let inputs: Vec<&Path> = data.chain([args.model.value.as_path()]).collect();
+    outputs::check(&args.output, args.force, &inputs)?;
     let graph = mtz::simplify::for_zipping(&mtz::onnx::read(&args.model.value)?.with_open_batch())?;
     let name = args.model.name();
     samples::check(&args.data, std::slice::from_ref(&name))?;
@@ -47,10 +52,10 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let task = Task { test: Some(measured), samples: Some(learn), ..Task::whole(&name, &train.feed, &test.feed) };
     let tasks = [task];
     let begin = Instant::now();
-    let bar = show::stages(common.quiet);
+    let bar = Stages::new(common.quiet);
     let tell = |i: usize, layer: &Layer, what: &str| {
-        let what = format!("layer {} of {}: {what} {}", i + 1, layers.len(), layer.name);
-        show::advance(&bar, (i as f64, layers.len() as f64), &what);
+        let part = format!("{what} layer {} of {}", i + 1, layers.len());
+        bar.advance((i as f64, layers.len() as f64), &part, &layer.name);
         ControlFlow::Continue(())
     };
     let uniform = read_sparsity(&args.sparsity, &layers)?;
@@ -65,16 +70,16 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let mut joint = Joint::single(name.clone(), pruned.graph.clone())?;
     let mut after = right_after.clone();
     if args.retrain > 0 {
-        bar.reset_elapsed();
-        let mut pace = show::Pace::default();
+        bar.restart();
+        let mut rate = Rate::default();
         retrain(&mut joint, &tasks, std::slice::from_ref(&graph), &plan, args.retrain, None, |i, _| {
-            let what = format!("retraining {i}/{}{}", args.retrain, pace.at(i));
-            show::advance(&bar, (i as f64, args.retrain as f64), &what);
+            let what = format!("{i}/{}{}", args.retrain, rate.at(i));
+            bar.advance((i as f64, args.retrain as f64), "retraining", &what);
             ControlFlow::Continue(())
         })?;
         after = errors(&joint.graphs(), &tasks, &plan)?;
     }
-    bar.finish_and_clear();
+    bar.finish();
     let Some(member) = joint.members.first() else { return Err(Error::model("nothing to prune")) };
     mtz::onnx::write(&member.graph, &args.output)?;
     let one = |e: Vec<Option<f64>>| e.first().copied().flatten();

@@ -1,12 +1,11 @@
-//! What the user sees: tables on stdout, errors and progress on stderr.
+//! What the user reads: tables on stdout, errors and notes on stderr.
 
 use anstyle::{AnsiColor, Style};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mtz::error::Error;
 use serde_json::json;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// The exit code of errors.
 const FAILED: u8 = 2;
@@ -20,10 +19,23 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const SO_SO: Style = AnsiColor::Yellow.on_default();
 const POOR: Style = AnsiColor::Red.on_default();
 
-/// Prints results. A reader that has gone away (`| head`) is no error. Colours are left out where they are not wanted: in files, pipes, and with `NO_COLOR`.
+/// Why results could not be printed, if they could not.
+static UNPRINTED: OnceLock<String> = OnceLock::new();
+
+/// Prints results. A reader that has gone away (`| head`) is no error; what else goes wrong is reported at the end ([`unprinted`]). Colours are left out where
+/// they are not wanted: in files, pipes, and with `NO_COLOR`.
 pub fn result(text: &str) {
     let mut out = anstream::stdout().lock();
-    let _ = writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
+    match writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => drop(UNPRINTED.set(e.to_string())),
+        _ => {}
+    }
+}
+
+/// The error of a program whose results did not reach stdout.
+pub fn unprinted() -> Option<Error> {
+    let why = UNPRINTED.get()?;
+    Some(Error::usage(format!("the results could not be printed: {why}")).hint("is the disk behind stdout full?"))
 }
 
 /// Prints talk.
@@ -66,71 +78,6 @@ pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
     if error.use_stderr() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
 }
 
-/// A progress bar for `total` steps, on a terminal only.
-pub fn progress(total: usize, quiet: bool, unit: &str) -> ProgressBar {
-    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let bar = ProgressBar::with_draw_target(Some(u64::try_from(total).unwrap_or(u64::MAX)), target);
-    let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{per_sec}}, {{eta}} left");
-    bar.with_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// A progress bar for training, whose message tells loss and rate.
-pub fn training(quiet: bool) -> ProgressBar {
-    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let bar = ProgressBar::with_draw_target(None, target);
-    let template = "{bar:20} {pos}/{len} {msg}, {eta} left";
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// A progress bar for stages, whose message says what is being done ([`advance`]).
-pub fn stages(quiet: bool) -> ProgressBar {
-    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let style = ProgressStyle::with_template("{bar:10} {msg}, {elapsed} so far");
-    let bar = ProgressBar::with_draw_target(Some(1), target)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        .with_message("beginning");
-    // A stage may take minutes; that something is going on should be seen all the same.
-    if !bar.is_hidden() {
-        bar.enable_steady_tick(std::time::Duration::from_secs(1));
-    }
-    bar
-}
-
-/// Moves a bar of stages on, `done` of `all` in any unit. What is left is reckoned from the whole time so far: stages come in steps of very different lengths.
-pub fn advance(bar: &ProgressBar, (done, all): (f64, f64), what: &str) {
-    /// Before this part is done, nobody knows how long it will take.
-    const TELLING: f64 = 0.02;
-    const STEPS: f64 = 1e4;
-    let part = (done / all.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
-    bar.set_length(STEPS as u64);
-    bar.set_position((STEPS * part) as u64);
-    let left = (1.0 - part) / part.max(TELLING) * bar.elapsed().as_secs_f64();
-    let left = if part < TELLING { String::new() } else { format!(", {} left", duration(left)) };
-    bar.set_message(format!("{what}{left}"));
-}
-
-/// How fast iterations go by.
-#[derive(Default)]
-pub struct Pace {
-    /// The first that was seen, and when.
-    first: Option<(usize, std::time::Instant)>,
-}
-
-impl Pace {
-    /// `, 3.4/s`, from the second on; `done` counts from the beginning of a retraining.
-    pub fn at(&mut self, done: usize) -> String {
-        match self.first {
-            Some((first, begin)) if done > first => {
-                format!(", {:.1}/s", (done - first) as f64 / begin.elapsed().as_secs_f64().max(1e-9))
-            }
-            _ => {
-                self.first = Some((done, std::time::Instant::now()));
-                String::new()
-            }
-        }
-    }
-}
-
 /// The most memory the program has had, where the system tells.
 pub fn peak_memory() -> Option<u64> {
     status("VmHWM:")
@@ -145,44 +92,6 @@ fn status(key: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix(key))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
-/// Fails before any work begins if the output could not be written.
-pub fn check_output(path: &Path, force: bool) -> Result<(), Error> {
-    if path.is_dir() {
-        return Err(Error::usage(format!("{} is a folder", path.display())).hint("give the name of a file"));
-    }
-    if path.exists() && !force {
-        return Err(Error::usage(format!("{} exists", path.display())).hint("--force replaces it"));
-    }
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let probe = folder.join(format!(".mtz-{}", std::process::id()));
-    std::fs::File::create_new(&probe)
-        .map_err(|e| Error::io(path, &e).hint("is there such a folder, and may you write there?"))?;
-    std::fs::remove_file(&probe).map_err(|e| Error::io(&probe, &e))
-}
-
-/// Fails before any work begins if one output would replace the other.
-pub fn check_different(one: &Path, other: &Path) -> Result<(), Error> {
-    let place = |path: &Path| {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        (folder.canonicalize().unwrap_or_else(|_| folder.to_owned()), path.file_name().map(ToOwned::to_owned))
-    };
-    if place(one) == place(other) {
-        let name = one.display();
-        return Err(Error::usage(format!("{name} cannot be both outputs")).hint("give the two files different names"));
-    }
-    Ok(())
-}
-
-/// Writes a text file so that a reader never sees half of it.
-pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
-    let temporary = path.with_extension(format!("tmp{}", std::process::id()));
-    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|e| {
-        let _ = std::fs::remove_file(&temporary);
-        Error::io(path, &e)
-    })
 }
 
 /// How a cell is coloured.

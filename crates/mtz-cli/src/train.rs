@@ -1,6 +1,8 @@
 //! `mtz train`
 
 use crate::args::{Common, Train};
+use crate::outputs;
+use crate::progress::Training;
 use crate::samples::{self, Prepared};
 use crate::show;
 use mtz::architecture::{self, Task};
@@ -11,6 +13,7 @@ use mtz::graph::Graph;
 use mtz::train::{Augmentation, Fit, Rule, fit};
 use serde_json::json;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -19,7 +22,9 @@ use std::time::Instant;
 static STOP: AtomicBool = AtomicBool::new(false);
 
 pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
-    show::check_output(&args.output, args.force)?;
+    let inputs = args.data.data.iter().chain(&args.data.test).map(|named| named.value.as_path());
+    let inputs: Vec<&Path> = inputs.chain(args.from.as_deref()).collect();
+    outputs::check(&args.output, args.force, &inputs)?;
     let name = args.output.file_stem().map_or_else(|| "model".into(), |s| s.to_string_lossy().into_owned());
     samples::check(&args.data, std::slice::from_ref(&name))?;
     let (start, train) = match (&args.architecture, &args.from) {
@@ -58,18 +63,15 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
             std::process::abort();
         }
     });
-    let bar = show::training(common.quiet);
+    let bar = Training::new(common.quiet);
     let begin = Instant::now();
     let report = fit(&start, &train.feed, &train.feed.all(), &how, None, |news| {
-        let (step, total) = news.step;
-        bar.set_length(total as u64);
-        bar.set_position(step as u64);
         let error = news.validation.map_or_else(String::new, |v| format!(", held-out error {:.2} %", v.error));
         let rate = news.samples as f64 / begin.elapsed().as_secs_f64().max(1e-9);
-        bar.set_message(format!("loss {:.4}{error}, {rate:.0} images/s", news.loss));
+        bar.advance(news.step, format!("loss {:.4}{error}, {rate:.0} images/s", news.loss));
         if STOP.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    bar.finish_and_clear();
+    bar.finish();
     let seconds = begin.elapsed().as_secs_f64();
     let trained = if args.permute { mtz::plan::permute_hidden(&report.graph, common.seed)? } else { report.graph };
     mtz::onnx::write(&trained, &args.output)?;

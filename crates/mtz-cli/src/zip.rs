@@ -2,20 +2,24 @@
 
 use crate::args::{AlignName, Common, MatchName, RecipeName, StreamsName, Zip};
 use crate::budget;
+use crate::dry_run;
+use crate::outputs;
+use crate::progress::{Rate, Stages};
 use crate::samples::{self, Prepared};
 use crate::show;
-use crate::tasks::{check_names, value_for};
-use crate::told::{Told, quoted, show_result};
+use crate::tasks::{Named, check_names, value_for};
+use crate::told::{Told, show_result};
 use mtz::assemble;
 use mtz::data::{Part, without_a_tenth};
 use mtz::error::{Error, Result};
+use mtz::graph::Graph;
 use mtz::merge::{Align, Matching, Recipe, Share, Streams};
 use mtz::pipeline::{Aim, Doing, Plan, Task, Zipped, zip};
 use mtz::plan::Joint;
-use mtz::predict::{Prediction, predict};
+use mtz::predict::predict;
 use mtz::train::Augmentation;
-use serde_json::{Value, json};
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -24,27 +28,13 @@ use std::time::Instant;
 static STOP: AtomicBool = AtomicBool::new(false);
 
 pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
-    if !args.dry_run {
-        show::check_output(&args.output, args.force)?;
-        if let Some(report) = &args.report {
-            show::check_output(report, args.force)?;
-            show::check_different(&args.output, report)?;
-        }
-    }
+    check_outputs(args)?;
     let budget = budget::asked(args)?;
     let (share, share_of) = read_share(&args.share)?;
     if share == Share::Count(1) {
         show::warning("--share 1 is one unit of every layer; 100% or 1.0 is all of them");
     }
-    let mut parts = Vec::new();
-    for model in &args.models {
-        let graph = mtz::onnx::read(&model.value)?.with_open_batch();
-        parts.push(match assemble::from_graph(&graph)? {
-            Some(joint) => joint,
-            None => Joint::single(model.name(), graph)?,
-        });
-    }
-    let start = Joint::beside(parts)?;
+    let start = read_models(&args.models)?;
     if args.common_input {
         // What would be refused at the end is refused now.
         assemble::check_common_input(&start)?;
@@ -52,37 +42,172 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     let names: Vec<String> = start.members.iter().map(|m| m.name.clone()).collect();
     samples::check(&args.data, &names)?;
     check_names("weight", &names, &args.weight)?;
-    let mut data: Vec<(Prepared, Option<Prepared>)> = Vec::new();
-    for member in &start.members {
-        let open = |part| samples::open(&args.data, &member.name, &member.graph, part);
-        data.push((
-            open(Part::Train)?,
-            samples::has_test(&args.data, &member.name)?.then(|| open(Part::Test)).transpose()?,
-        ));
+    check_names("kind", &names, &args.kind)?;
+    let originals = read_originals(&args.original, &names)?;
+    let data = names.iter().zip(&start.members).map(|(name, member)| TaskData::open(args, name, &member.graph));
+    let data: Vec<TaskData> = data.collect::<Result<_>>()?;
+    check_preprocessing(args, &names)?;
+    if args.labels && data.iter().all(|d| d.train.feed.labels().is_none()) {
+        return Err(Error::usage("--labels: none of the tasks has labels")
+            .hint("without --labels retraining imitates the original networks, which needs none"));
     }
-    let aim = if args.labels { Aim::Labels } else { Aim::Distill };
     let mut tasks = Vec::new();
-    for (i, (member, (train, test))) in start.members.iter().zip(&data).enumerate() {
-        // Where there is no test part, a fixed tenth is held out and reported.
-        let (learn, tested) = match test {
-            Some(test) => (None, (&test.feed, test.feed.all())),
-            None => {
-                let (learn, held_out) = without_a_tenth(&train.feed.all());
-                (Some(learn), (&train.feed, held_out))
+    for (i, (name, data)) in names.iter().zip(&data).enumerate() {
+        let kind = value_for("kind", name, &args.kind)?.copied();
+        let weight = weight(args, &names, i)?;
+        tasks.push(Task { kind, weight, original: originals[i].as_ref(), ..data.task(name) });
+    }
+    let plan = plan_of(args, &start, (share, share_of), common);
+    if args.dry_run {
+        dry_run::run(&start, &tasks, &plan, budget, common)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    // The first Ctrl-C waits for the present stage; a second one ends the program at once. Nothing half-written is left either way.
+    let _ = ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::SeqCst) {
+            std::process::abort();
+        }
+    });
+    let begin = Instant::now();
+    let stop = |e| stopped(e, args);
+    let found =
+        budget.map(|budget| budget::find(budget, &start, &tasks, &plan, common, || STOP.load(Ordering::SeqCst)));
+    let found = found.transpose().map_err(stop)?;
+    let plain = match &found {
+        Some(_) => None,
+        None => Some(run_with_bar(start.clone(), &tasks, &plan, common, "").map_err(stop)?),
+    };
+    let Some(zipped) = found.as_ref().map(|found| &found.zipped).or(plain.as_ref()) else {
+        return Err(Error::usage("there is nothing to write"));
+    };
+    let seconds = begin.elapsed().as_secs_f64();
+    write(args, &zipped.joint, &data)?;
+    let told = Told {
+        zipped,
+        tasks: &tasks,
+        seconds,
+        parts: data.iter().map(TaskData::part).collect(),
+        output: &args.output,
+        bytes_before: args.models.iter().map(|m| outputs::model_bytes(&m.value)).sum(),
+        checked: !args.no_check,
+        data: names.first().map(|name| args.data.flags_for(name, args.preprocessing)).transpose()?.unwrap_or_default(),
+        budget: found.as_ref().map(|found| budget::to_json(args, found, &start)),
+    };
+    if let Some(found) = found.as_ref().filter(|_| !common.json) {
+        show::result(&(budget::table(found, &tasks, zipped.parameters_before) + "\n\n"));
+    }
+    show_result(&told, args.report.as_deref(), common)?;
+    let missed = found.map_or_else(Vec::new, |found| found.missed);
+    if missed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    show::note(&format!(
+        "the budget cannot be met: {}; what was written is the best that was found",
+        missed.join(", ")
+    ));
+    Ok(ExitCode::from(1))
+}
+
+/// Refuses outputs that cannot be written, or that would replace what is read.
+fn check_outputs(args: &Zip) -> Result<()> {
+    if args.dry_run {
+        return Ok(());
+    }
+    let models = args.models.iter().chain(&args.original);
+    let data = args.data.data.iter().chain(&args.data.test);
+    let inputs: Vec<&Path> = models.chain(data).map(|named| named.value.as_path()).collect();
+    outputs::check(&args.output, args.force, &inputs)?;
+    if let Some(report) = &args.report {
+        outputs::check(report, args.force, &inputs)?;
+        outputs::check_different(&args.output, report)?;
+    }
+    Ok(())
+}
+
+/// The networks beside each other.
+fn read_models(models: &[Named<PathBuf>]) -> Result<Joint> {
+    let mut parts = Vec::new();
+    for model in models {
+        let graph = mtz::onnx::read(&model.value)?.with_open_batch();
+        parts.push(match (assemble::from_graph(&graph)?, &model.task) {
+            (Some(joint), None) => joint,
+            (Some(joint), Some(name)) => {
+                let tasks: Vec<&str> = joint.members.iter().map(|m| m.name.as_str()).collect();
+                let path = model.value.display();
+                let text = format!("{path} is a joint model: its tasks are called {}, not {name:?}", tasks.join(", "));
+                return Err(Error::usage(text).hint(format!("give it without a name: {path}")));
             }
-        };
-        tasks.push(Task {
-            name: member.name.clone(),
-            train: &train.feed,
-            samples: learn,
-            test: Some(tested),
-            weight: weight(args, &names, i)?,
-            mirrored: false,
+            (None, _) => Joint::single(model.name(), graph)?,
         });
     }
+    Joint::beside(parts)
+}
+
+/// What the tasks are compared with, where that is another network than the one that is zipped.
+fn read_originals(originals: &[Named<PathBuf>], names: &[String]) -> Result<Vec<Option<Graph>>> {
+    check_names("original", names, originals)?;
+    if let Some(bare) = originals.iter().find(|o| o.task.is_none()) {
+        let path = bare.value.display();
+        return Err(Error::usage(format!("--original {path}: of which task?")).hint(format!("--original TASK={path}")));
+    }
+    let read = |path: &PathBuf| Ok(mtz::onnx::read(path)?.with_open_batch());
+    names.iter().map(|name| value_for("original", name, originals)?.map(read).transpose()).collect()
+}
+
+/// The samples of a task.
+struct TaskData {
+    train: Prepared,
+    /// Those that errors and agreement are reported on; where there are none, a fixed tenth is held out.
+    test: Option<Prepared>,
+}
+
+impl TaskData {
+    fn open(args: &Zip, task: &str, graph: &Graph) -> Result<Self> {
+        let open = |part| samples::open(&args.data, task, graph, part);
+        Ok(Self {
+            train: open(Part::Train)?,
+            test: samples::has_test(&args.data, task)?.then(|| open(Part::Test)).transpose()?,
+        })
+    }
+
+    fn task(&self, name: &str) -> Task<'_> {
+        let (learn, tested) = match &self.test {
+            Some(test) => (None, (&test.feed, test.feed.all())),
+            None => {
+                let (learn, held_out) = without_a_tenth(&self.train.feed.all());
+                (Some(learn), (&self.train.feed, held_out))
+            }
+        };
+        Task { samples: learn, test: Some(tested), ..Task::new(name, &self.train.feed) }
+    }
+
+    /// Which samples errors and agreement are measured on.
+    fn part(&self) -> &'static str {
+        if self.test.is_none() { "held-out tenth" } else { "test" }
+    }
+}
+
+/// One input cannot be prepared in several ways.
+fn check_preprocessing(args: &Zip, names: &[String]) -> Result<()> {
+    if !args.common_input || args.preprocessing {
+        return Ok(());
+    }
+    let all = names.iter().map(|name| samples::normalisation(&args.data, name)).collect::<Result<Vec<_>>>()?;
+    match all.iter().zip(names).find(|(own, _)| Some(*own) != all.first()) {
+        None => Ok(()),
+        Some((_, name)) => Err(Error::usage(format!(
+            "--common-input: {name} has another --mean, --std or --scale than {}: no input is right for both",
+            names.first().map_or("", String::as_str)
+        ))
+        .hint("--preprocessing makes them part of the file; or leave out --common-input")),
+    }
+}
+
+/// How to zip, as the flags say.
+fn plan_of(args: &Zip, start: &Joint, (share, share_of): (Share, Vec<(String, Share)>), common: &Common) -> Plan {
     let recipe = if args.recipe == RecipeName::Best { Recipe::Best } else { Recipe::Paper };
-    let usual = Plan::suited(recipe, &start);
-    let plan = Plan {
+    let usual = Plan::suited(recipe, start);
+    Plan {
         share,
         share_of,
         matching: match args.matching {
@@ -106,66 +231,28 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
             shift: args.shift.map_or(usual.augmentation.shift, |shift| shift.div_ceil(2)),
             flip: args.flip,
         },
-        retrain: args.retrain.unwrap_or(usual.retrain),
-        aim,
+        retrain: if args.no_retrain { 0 } else { args.retrain.unwrap_or(usual.retrain) },
+        aim: if args.labels { Aim::Labels } else { Aim::Distill },
         rate: args.lr.unwrap_or(usual.rate),
         batch_size: args.batch_size.map_or(usual.batch_size, |n| n.get()),
         seed: common.seed,
         memory: args.memory,
         checkpoint: args.checkpoint.clone(),
         ..usual
-    };
-    if args.dry_run {
-        let zips =
-            budget.map_or((usize::from(plan.retrain == 0), usize::from(plan.retrain > 0)), |b| b.zips(plan.retrain));
-        // The program and the samples are there already, and so are the networks, which are counted.
-        let there = show::resident_memory().unwrap_or(0).saturating_sub(4 * start.parameters().0 as u64);
-        let mut prediction = predict(&start, &tasks, &plan)?;
-        if budget.is_some() {
-            // A search shares in part, too, which takes more: columns of one task stand beside those of the other.
-            let least = Plan { share: Share::Count(0), share_of: Vec::new(), ..plan.clone() };
-            let least = predict(&start, &tasks, &least)?;
-            prediction.memory = prediction.memory.max(least.memory);
-            prediction.seconds = prediction.seconds.max(least.seconds);
-        }
-        show_prediction(&prediction, zips, budget.is_some(), there, common);
-        return Ok(ExitCode::SUCCESS);
     }
-    // The first Ctrl-C waits for the present stage; a second one ends the program at once. Nothing half-written is left either way.
-    let _ = ctrlc::set_handler(|| {
-        if STOP.swap(true, Ordering::SeqCst) {
-            std::process::abort();
-        }
-    });
-    let begin = Instant::now();
-    let found = budget::find(budget, &start, &tasks, &plan, common, || STOP.load(Ordering::SeqCst))
-        .map_err(|e| stopped(e, args))?;
-    let about = found.as_ref().map(|found| budget::to_json(args, found, &start));
-    let mut plan = plan;
-    if let Some(found) = &found {
-        plan = found.plan.clone();
-        tasks.iter_mut().zip(&found.samples).for_each(|(task, learn)| task.samples = Some(learn.clone()));
+}
+
+/// Writes the joint model. Before it gets its name it is read back and compared with what is in memory, on some samples of every task.
+fn write(args: &Zip, joint: &Joint, data: &[TaskData]) -> Result<()> {
+    /// Samples that are compared.
+    const COMPARED: usize = 8;
+    let graph = assemble::to_graph(joint, args.common_input)?;
+    if args.no_check {
+        return mtz::onnx::write(&graph, &args.output);
     }
-    let zipped = run_with_bar(start, &tasks, &plan, common, "").map_err(|e| stopped(e, args))?;
-    let seconds = begin.elapsed().as_secs_f64();
-    mtz::onnx::write(&assemble::to_graph(&zipped.joint, args.common_input)?, &args.output)?;
-    let parts = data.iter().map(|d| if d.1.is_none() { "held-out tenth" } else { "test" }).collect();
-    let first = names.first().map(|name| value_for("data", name, &args.data.data)).transpose()?.flatten();
-    let data = first.map_or("PATH".to_owned(), |path| quoted(&path.to_string_lossy()));
-    let told = Told { zipped: &zipped, tasks: &tasks, seconds, parts, output: &args.output, data, budget: about };
-    if let Some(found) = found.as_ref().filter(|_| !common.json) {
-        show::result(&(budget::table(found, &tasks, zipped.parameters_before) + "\n\n"));
-    }
-    show_result(&told, args.report.as_deref(), common)?;
-    let missed = found.map_or_else(Vec::new, |found| found.missed);
-    if missed.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    show::note(&format!(
-        "the budget cannot be met: {}; what was written is the best that was found",
-        missed.join(", ")
-    ));
-    Ok(ExitCode::from(1))
+    let some = |data: &TaskData| -> Vec<usize> { (0..data.train.feed.len().min(COMPARED)).collect() };
+    let samples = data.iter().map(|d| d.train.feed.batch(&some(d))).collect::<Result<Vec<_>>>()?;
+    mtz::onnx::write_checked(&graph, &args.output, |file| assemble::check(file, joint, &samples, args.common_input))
 }
 
 /// After Ctrl-C: how nothing would have been lost.
@@ -175,46 +262,6 @@ fn stopped(error: Error, args: &Zip) -> Error {
         (true, None) => error.hint("with --checkpoint DIR a run goes on where it was stopped"),
         _ => error,
     }
-}
-
-/// What a dry run says. `zips`: how many there are without retraining and with it, for a budget at most; `there`: bytes that the program has already.
-fn show_prediction(prediction: &Prediction, zips: (usize, usize), budget: bool, there: u64, common: &Common) {
-    let Prediction { parameters_before, parameters, shared, iterations, layers, .. } = prediction;
-    let seconds = zips.0 as f64 * (prediction.seconds - prediction.retraining) + zips.1 as f64 * prediction.seconds;
-    let memory = prediction.memory + there;
-    if common.json {
-        let layers: Vec<Value> = layers
-            .iter()
-            .map(|l| {
-                json!({ "name": l.name, "shared": l.shared, "samples": l.samples, "memory_bytes": l.memory, "seconds": l.seconds })
-            })
-            .collect();
-        let value = json!({
-            "version": 1, "dry_run": true, "parameters": { "before": parameters_before, "after": parameters, "shared": shared },
-            "layers": layers, "iterations": iterations, "zips": zips.0 + zips.1, "seconds": seconds, "peak_memory_bytes": memory,
-        });
-        return show::result(&value.to_string());
-    }
-    let mut rows = vec![["layer", "shared", "samples", "MiB", "seconds"].map(str::to_owned).to_vec()];
-    for l in layers {
-        let (samples, memory) = (show::grouped(l.samples as u64), show::grouped(l.memory >> 20));
-        rows.push(vec![l.name.clone(), l.shared.to_string(), samples, memory, format!("{:.1}", l.seconds)]);
-    }
-    show::result(&show::table(&rows));
-    let (all, about) = match budget {
-        true => ("with everything shared: ", format!("a search of at most {} such zips, ", zips.0 + zips.1)),
-        false => ("", String::new()),
-    };
-    show::result(&format!(
-        "\n{all}parameters {} -> {} ({:.1} %), {} of them shared; {iterations} iterations of retraining\n\
-         {about}about {} of time and {} MiB of memory; nothing was zipped",
-        show::grouped(*parameters_before as u64),
-        show::grouped(*parameters as u64),
-        100.0 * *parameters as f64 / (*parameters_before).max(1) as f64,
-        show::grouped(*shared as u64),
-        show::duration(seconds),
-        show::grouped(memory >> 20),
-    ));
 }
 
 /// How much a task counts.
@@ -283,12 +330,12 @@ fn read_share(text: &str) -> Result<(Share, Vec<(String, Share)>)> {
 /// Zips with a progress bar. It goes by the time things are expected to take, so that what is left of it means something. `what` stands in front of what is
 /// being done.
 pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common, what: &str) -> Result<Zipped> {
-    let bar = show::stages(common.quiet);
+    let bar = Stages::new(common.quiet);
     // Nobody sees a hidden bar: nothing is tried out for it.
-    let expected = if bar.is_hidden() { None } else { predict(&start, tasks, plan).ok() };
+    let expected = if bar.is_shown() { predict(&start, tasks, plan).ok() } else { None };
     let all = expected.as_ref().map_or(0.0, |e| e.seconds);
-    bar.reset_elapsed();
-    let mut pace = show::Pace::default();
+    bar.restart();
+    let mut rate = Rate::default();
     let zipped = zip(start, tasks, plan, |(layer, depth, doing)| {
         let mut done = 0.0;
         if let Some(expected) = &expected {
@@ -307,11 +354,17 @@ pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common, 
                 + retrained
                 + now;
         }
-        let rate = if let Doing::Retraining(done, _) = doing { pace.at(done) } else { String::new() };
-        show::advance(&bar, (done, all), &format!("{what}layer {} of {depth}: {doing}{rate}", layer + 1));
+        let part = format!("{what}layer {} of {depth}", layer + 1);
+        match doing {
+            Doing::Retraining(i, iterations) if plan.recipe == Recipe::Best => {
+                bar.advance((done, all), &format!("{what}retraining"), &format!("{i}/{iterations}{}", rate.at(i)))
+            }
+            Doing::Retraining(i, _) => bar.advance((done, all), &part, &format!("{doing}{}", rate.at(i))),
+            _ => bar.advance((done, all), &part, &doing.to_string()),
+        }
         if STOP.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    bar.finish_and_clear();
+    bar.finish();
     zipped
 }
 

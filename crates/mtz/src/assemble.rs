@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::op::{Concat, Gather, Gemm, Op};
 use crate::plan::{Joint, Layer, Member, Source, unique};
+use crate::run::Runner;
 use crate::simplify;
 use crate::tensor::{Shape, Tensor};
 use serde_json::{Value as Json, json};
@@ -86,6 +87,44 @@ pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
     let mut graph = graph.graph;
     graph.metadata.push((KEY.to_owned(), json!({ "version": VERSION, "tasks": tasks }).to_string()));
     Ok(graph)
+}
+
+/// Refuses a joint model, as it was read back from its file, that computes something else than the one in memory. `samples`: some of every task.
+pub fn check(file: &Graph, joint: &Joint, samples: &[Tensor], common_input: bool) -> Result<()> {
+    /// Relative to the largest number. Both compute the same sums in the same order; what is wrong is far off.
+    const ALLOWED: f32 = 1e-4;
+    let back = from_graph(file)?.ok_or_else(|| Error::model("the file is no joint model any more"))?;
+    let inputs = if common_input { samples.get(..1).unwrap_or_default() } else { samples };
+    let mut written = Runner::new(file).run(inputs)?.into_iter();
+    for (t, (member, extracted)) in joint.members.iter().zip(&back.members).enumerate() {
+        let Some(sample) = inputs.get(if common_input { 0 } else { t }) else { continue };
+        let sample = std::slice::from_ref(sample);
+        let expected = Runner::new(&member.graph).run(sample)?;
+        let own: Vec<Tensor> = written.by_ref().take(expected.len()).collect();
+        let alone = Runner::new(&extracted.graph).run(sample)?;
+        let apart = difference(&expected, &own).max(difference(&expected, &alone));
+        if apart > ALLOWED {
+            let text = format!("the written file is not the model: task {} differs by {apart:.1e}", member.name);
+            return Err(Error::model(text).hint("nothing was written; please report this with the models"));
+        }
+    }
+    Ok(())
+}
+
+/// The largest difference between two lists of tensors, relative to the largest number of the first; infinite if they do not match.
+fn difference(expected: &[Tensor], other: &[Tensor]) -> f32 {
+    let shapes = |all: &[Tensor]| all.iter().map(|t| t.shape().to_vec()).collect::<Vec<_>>();
+    if shapes(expected) != shapes(other) {
+        return f32::INFINITY;
+    }
+    let numbers = || expected.iter().zip(other).flat_map(|(a, b)| a.data().iter().zip(b.data()));
+    let scale = numbers().filter(|(x, _)| x.is_finite()).fold(f32::MIN_POSITIVE, |most, (x, _)| most.max(x.abs()));
+    let apart = |(x, y): (&f32, &f32)| match (x - y).abs() {
+        _ if x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan() => 0.0,
+        apart if apart.is_nan() => f32::INFINITY,
+        apart => apart / scale,
+    };
+    numbers().map(apart).fold(0.0, f32::max)
 }
 
 /// A graph in the making whose names are unique by construction: whatever tasks, nodes and values are called, no two of them have one name in the file.

@@ -73,7 +73,12 @@ pub struct Point {
 impl Point {
     /// Whether no other point is smaller and loses less: the points of which that holds are the Pareto curve.
     pub fn is_best_of(&self, points: &[Self]) -> bool {
-        let lost = |p: &Self| p.increase.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        // Without labels, what counts is agreement.
+        let disagreement = |p: &Self| p.agreement.iter().map(|x| 100.0 - x).fold(f64::NEG_INFINITY, f64::max);
+        let lost = |p: &Self| match p.increase.iter().any(|x| x.is_nan()) {
+            true => disagreement(p),
+            false => p.increase.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        };
         let (size, own) = (self.parameters, lost(self));
         !points.iter().any(|p| {
             let (other, others) = (p.parameters, lost(p));
@@ -183,10 +188,11 @@ pub fn search(
         news("measuring")?;
         let after = references.measure(&zipped.joint.graphs())?;
         let mistakes = |m: &Option<Measured>| m.as_ref().and_then(|m| m.mistakes.clone());
-        let against = |(after, before): (&Option<Measured>, &Option<Measured>)| match (mistakes(after), mistakes(before)) {
-            (Some(after), Some(before)) => Mistakes::lost_against(&after, &before),
-            _ => (f64::NAN, f64::NAN),
-        };
+        let against =
+            |(after, before): (&Option<Measured>, &Option<Measured>)| match (mistakes(after), mistakes(before)) {
+                (Some(after), Some(before)) => Mistakes::lost_against(&after, &before),
+                _ => (f64::NAN, f64::NAN),
+            };
         let (increase, standard_error) = after.iter().zip(&before).map(against).unzip();
         let agreement = after.iter().map(|m| m.as_ref().and_then(Measured::agreement));
         let agreement = agreement.map(|a| a.map_or((f64::NAN, f64::NAN), |a| (a.percent, a.standard_error)));
@@ -219,7 +225,8 @@ pub fn search(
         agreement_error: vec![0.0; tasks.len()],
         iterations: 0,
     };
-    let mut search = Search { budget, savings: &savings, retrain: plan.retrain, points: vec![first], measure: &mut measure };
+    let mut search =
+        Search { budget, savings: &savings, retrain: plan.retrain, points: vec![first], measure: &mut measure };
     let (chosen, zipped) = if budget.limits_quality() {
         search.for_quality(nothing.clone(), zipped)?
     } else {

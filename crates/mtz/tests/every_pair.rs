@@ -186,11 +186,7 @@ const SAMPLES: usize = 24;
 
 fn zipped(start: &Joint, plan: &Plan) -> Zipped {
     let feeds: Vec<_> = start.members.iter().map(|m| noise(&m.graph, SAMPLES)).collect();
-    let task = |(m, feed)| -> Task {
-        let m: &mtz::plan::Member = m;
-        Task { name: m.name.clone(), train: feed, samples: None, test: None, weight: 1.0, mirrored: false }
-    };
-    let tasks: Vec<Task> = start.members.iter().zip(&feeds).map(task).collect();
+    let tasks: Vec<Task> = start.members.iter().zip(&feeds).map(|(m, feed)| Task::new(&m.name, feed)).collect();
     let names: Vec<&str> = start.members.iter().map(|m| m.graph.name.as_str()).collect();
     zip(start.clone(), &tasks, plan, |_| ControlFlow::Continue(()))
         .unwrap_or_else(|e| panic!("{names:?} {plan:?}: {e}"))

@@ -13,8 +13,8 @@ use mtz::random;
 use mtz::run::Runner;
 use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{
-    Augmentation, Binding, Bindings, Diary, Fit, Goal, Learner, Optimizer, OptimizerKind, Parameters, Program, Report,
-    Rule, Schedule, fit, learn, settle,
+    Augmentation, Binding, Bindings, Diary, Fit, Goal, Imitation, Learner, Optimizer, OptimizerKind, Parameters,
+    Program, Report, Rule, Schedule, fit, learn, settle,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -282,7 +282,8 @@ fn retraining_knows_no_dropout() {
         let tasks = [pipeline::Task::whole("one", &feed, &feed)];
         let plan = Plan { aim: Aim::Labels, batch_size: 16, ..Plan::new(Recipe::Best) };
         let heard = |_: usize, _: &[f64]| ControlFlow::Continue(());
-        pipeline::retrain(&mut joint, &tasks, &[graph], &plan, 3, None, heard).unwrap();
+        let done = pipeline::retrain(&mut joint, &tasks, &[graph], &plan, 3, None, heard).unwrap();
+        assert!(done.kept > 0.0, "nothing was learned");
         let values = joint.members[0].graph.values();
         values.iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().to_vec()).collect()
     };
@@ -321,7 +322,9 @@ fn labels_and_a_teacher_add_up() {
     let first = |temperature: Option<f32>, labels: bool| {
         let mut parameters = Parameters::new();
         let bindings = Bindings::of(&graph, &mut parameters);
-        let goal = Goal::Teacher { graph: &teacher, temperature, labels, features: 0.0 };
+        let answers =
+            [temperature.map_or(Imitation::Ignored, |temperature| Imitation::Classes { axis: 1, temperature })];
+        let goal = Goal::Teacher { graph: &teacher, answers: &answers, labels, features: 0.0 };
         let samples = (0..400).collect();
         let (weight, pace, mirrored) = (1.0, 1.0, false);
         let learner = Learner { graph: &graph, bindings, feed: &data, samples, goal, weight, pace, mirrored };

@@ -44,14 +44,7 @@ fn plan(share: Share, recipe: Recipe) -> Plan {
 fn together(parts: Vec<Joint>, plan: &Plan) -> Zipped {
     let start = Joint::beside(parts).unwrap();
     let test = digits(&start.members[0].graph, Part::Test);
-    let task = |m: &mtz::plan::Member| Task {
-        name: m.name.clone(),
-        train: &test,
-        samples: None,
-        test: Some((&test, (0..500).collect())),
-        weight: 1.0,
-        mirrored: false,
-    };
+    let task = |m: &mtz::plan::Member| Task { test: Some((&test, (0..500).collect())), ..Task::new(&m.name, &test) };
     let tasks: Vec<Task> = start.members.iter().map(task).collect();
     zip(start, &tasks, plan, |_| ControlFlow::Continue(())).unwrap()
 }
@@ -216,14 +209,7 @@ fn sizes_may_differ() {
     let feeds = [noise::noise(&a, 300), noise::noise(&b, 300)];
     for calibration in [300, 60] {
         let start = Joint::beside(vec![single("a", a.clone()), single("b", b.clone())]).unwrap();
-        let tasks = ["a", "b"].iter().zip(&feeds).map(|(name, feed)| Task {
-            name: (*name).into(),
-            train: feed,
-            samples: None,
-            test: None,
-            weight: 1.0,
-            mirrored: false,
-        });
+        let tasks = ["a", "b"].iter().zip(&feeds).map(|(name, feed)| Task::new(name, feed));
         let tasks: Vec<Task> = tasks.collect();
         let how = Plan { calibration, ..plan(Share::All, Recipe::Best) };
         let zipped = zip(start, &tasks, &how, |_| ControlFlow::Continue(())).unwrap();

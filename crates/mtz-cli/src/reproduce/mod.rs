@@ -11,6 +11,8 @@ mod tasks;
 mod vgg;
 
 use crate::args::{Common, Experiment, Reproduce};
+use crate::outputs;
+use crate::progress::{Rate, Stages, Training};
 use crate::show;
 use crate::train::build_for;
 use crate::zip::run_with_bar;
@@ -43,7 +45,7 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
     // A part of an experiment has a file of its own.
     let file = args.only.as_ref().map_or_else(|| name.clone(), |only| format!("{name}-{only}"));
     let path = args.output.join(format!("{file}.json"));
-    show::check_output(&path, args.force)?;
+    outputs::check(&path, args.force, &[&args.data_dir])?;
     let workshop = Workshop { args, common };
     let outcome = match args.experiment {
         Experiment::Lenet => lenet::run(&workshop)?,
@@ -61,10 +63,10 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
     }
     let text = serde_json::to_string_pretty(&json).unwrap_or_default();
     for (suffix, chart) in &outcome.charts {
-        show::write_text(&args.output.join(format!("{name}{suffix}.svg")), &chart.to_svg())?;
+        outputs::write_text(&args.output.join(format!("{name}{suffix}.svg")), &chart.to_svg())?;
     }
     // Last: while it is missing, the experiment is unfinished and may be gone on with.
-    show::write_text(&path, &(text + "\n"))?;
+    outputs::write_text(&path, &(text + "\n"))?;
     if common.json {
         show::result(&json.to_string());
     } else {
@@ -178,14 +180,12 @@ impl Workshop<'_> {
         let epochs = epochs.unwrap_or(usual.epochs);
         let how = Fit { epochs, rule: Rule { seed, augmentation, ..usual.rule }, ..usual };
         let diary = Diary::new(&path.with_extension("training"));
-        let bar = show::training(self.common.quiet);
+        let bar = Training::new(self.common.quiet);
         let report = fit(&start, &feed, &samples, &how, Some(&diary), |news| {
-            bar.set_length(news.step.1 as u64);
-            bar.set_position(news.step.0 as u64);
-            bar.set_message(format!("training {architecture} {seed} for {data}, loss {:.4}", news.loss));
+            bar.advance(news.step, format!("training {architecture} {seed} for {data}, loss {:.4}", news.loss));
             ControlFlow::Continue(())
         })?;
-        bar.finish_and_clear();
+        bar.finish();
         let graph = permute_hidden(&report.graph, seed)?;
         mtz::onnx::write(&graph, &path)?;
         diary.close();
@@ -227,14 +227,14 @@ impl Workshop<'_> {
         let order = mtz::random::permutation(seed, bench.train.len());
         let samples: Vec<usize> = order.into_iter().take(plan.calibration).collect();
         let from = Calibration::new(&bench.train, samples, seed);
-        let bar = show::stages(self.common.quiet);
-        bar.set_message(format!("pruning {architecture} {seed}"));
+        let bar = Stages::new(self.common.quiet);
+        bar.advance((0.0, 1.0), &format!("{architecture} {seed}"), "pruning");
         let shares = allocate(&dense, &from, sparsity, |_, _| ControlFlow::Continue(()))?;
         let listen = |_: usize, _: &mtz::plan::Layer| ControlFlow::Continue(());
         let pruned = prune(&dense, &from, &shares, Method::BrainSurgeon, plan.memory, listen)?;
         let tasks = [bench.task("sparse")];
         let mut joint = Joint::single("sparse".into(), pruned.graph)?;
-        bar.finish_and_clear();
+        bar.finish();
         self.retrain(&mut joint, &tasks, &[dense], &plan, iterations, architecture)?;
         let member = joint.members.pop().ok_or_else(|| Error::model("nothing was pruned"))?;
         mtz::onnx::write(&member.graph, &path)?;
@@ -256,19 +256,19 @@ impl Workshop<'_> {
         iterations: usize,
         what: &str,
     ) -> Result<()> {
-        let bar = show::stages(self.common.quiet);
-        let mut pace = show::Pace::default();
+        let bar = Stages::new(self.common.quiet);
+        let mut rate = Rate::default();
         let folder = self.args.output.join("measured");
         std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
         let name = what.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let diary = Diary::new(&folder.join(format!("{name}.training")));
         retrain(joint, tasks, networks, plan, iterations, Some(&diary), |i, _| {
-            let what = format!("{what}: retraining {i}/{iterations}{}", pace.at(i));
-            show::advance(&bar, (i as f64, iterations as f64), &what);
+            let now = format!("retraining {i}/{iterations}{}", rate.at(i));
+            bar.advance((i as f64, iterations as f64), what, &now);
             ControlFlow::Continue(())
         })?;
         diary.close();
-        bar.finish_and_clear();
+        bar.finish();
         Ok(())
     }
 }
@@ -298,7 +298,7 @@ impl<'a> Notebook<'a> {
         }
         let value = measure()?;
         std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
-        show::write_text(&path, &value.to_string())?;
+        outputs::write_text(&path, &value.to_string())?;
         Ok(value)
     }
 

@@ -4,6 +4,7 @@
 
 use super::subjects::Subject;
 use super::{Making, Notebook, Outcome, Workshop, beside, series};
+use crate::progress::{Stages, Training};
 use crate::show;
 use crate::train::build_for;
 use mtz::budget::{Budget, search, sharing};
@@ -278,17 +279,17 @@ fn adaptive_shares(
     tasks: &[Task],
     plan: &Plan,
 ) -> Result<Value> {
-    let bar = show::stages(workshop.common.quiet);
+    let bar = Stages::new(workshop.common.quiet);
     let budget = Budget { max_error_increase: Some(MAY_LOSE), margin: MARGIN, ..Budget::default() };
     let plan = Plan { checkpoint: Some(notebook.scratch(limit)), ..plan.clone() };
     let listen = |(done, what): (usize, &str)| {
-        bar.set_message(format!("searching, zip {}: {what}", done + 1));
+        bar.advance((0.0, 0.0), &format!("searching, zip {}", done + 1), what);
         ControlFlow::Continue(())
     };
     let found = search(start, tasks, &plan, &budget, listen, |point, joint| {
         notebook.kept(&name_of(limit, point.parameters, point.iterations), || Ok(joint.clone())).map(|_| ())
     })?;
-    bar.finish_and_clear();
+    bar.finish();
     let names: Vec<String> = start.members.iter().take(1).flat_map(|m| &m.layers).map(|l| l.name.clone()).collect();
     let shares = |shares: &[f64]| -> Value {
         Value::Object(names.iter().zip(shares).map(|(name, share)| (name.clone(), json!(share))).collect())
@@ -336,15 +337,14 @@ fn from_scratch(workshop: &Workshop, notebook: &Notebook, tasks: &[Task]) -> Res
             })
             .collect();
         let rule = Rule { seed, ..usual };
-        let bar = show::training(workshop.common.quiet);
-        bar.set_length(steps as u64);
+        let bar = Training::new(workshop.common.quiet);
         let diary = Diary::new(&notebook.scratch("vgg-together").with_extension("training"));
         learn(&mut parameters, &learners, steps, &rule, Some(&diary), |step, losses, _| {
-            bar.set_position(step as u64);
-            bar.set_message(format!("training one network for both, loss {:.4}", losses.iter().sum::<f64>()));
+            let loss = losses.iter().sum::<f64>();
+            bar.advance((step, steps), format!("training one network for both, loss {loss:.4}"));
             Ok(ControlFlow::Continue(()))
         })?;
-        bar.finish_and_clear();
+        bar.finish();
         // As after retraining.
         settle(&mut parameters, &learners, SETTLED, &rule)?;
         diary.close();

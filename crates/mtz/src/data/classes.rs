@@ -9,6 +9,12 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes(RangeInclusive<u32>);
 
+impl std::fmt::Display for Classes {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "{}-{}", self.0.start(), self.0.end())
+    }
+}
+
 impl FromStr for Classes {
     type Err = String;
 

@@ -24,6 +24,15 @@ pub const LARGEST: u64 = (1 << 31) - 1;
 
 /// Writes a model file. It appears under its name only when it is complete.
 pub fn write(graph: &Graph, path: &Path) -> Result<()> {
+    write_if(graph, path, |_| Ok(()))
+}
+
+/// The same, but the file is read back, and gets its name only if `check` finds nothing wrong with what was read.
+pub fn write_checked(graph: &Graph, path: &Path, check: impl FnOnce(&Graph) -> Result<()>) -> Result<()> {
+    write_if(graph, path, |file| check(&super::read(file)?).map_err(|e| e.in_file(path)))
+}
+
+fn write_if(graph: &Graph, path: &Path, complete: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let io = |e| Error::io(path, &e);
     let bytes = to_bytes(graph)?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -34,6 +43,7 @@ pub fn write(graph: &Graph, path: &Path) -> Result<()> {
     let mut file = builder.tempfile_in(folder).map_err(io)?;
     file.write_all(&bytes).map_err(io)?;
     file.as_file().sync_all().map_err(io)?;
+    complete(file.path())?;
     file.persist(path).map_err(|e| Error::io(path, &e.error))?;
     Ok(())
 }

@@ -30,7 +30,6 @@ use crate::statistics::Walks;
 use crate::train::Diary;
 use collect::{layer_moments, renormalise};
 use measure::{agreement_of, errors_of};
-use rayon::prelude::*;
 use retrain::Losses;
 use serde_json::{Value as Json, json};
 use settings::SHALLOW;
