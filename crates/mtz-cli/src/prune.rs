@@ -7,8 +7,10 @@ use crate::samples;
 use crate::show;
 use mtz::data::{Part, without_a_tenth};
 use mtz::error::{Error, Result};
+use mtz::evaluate::{Kind, Measured, Reference};
+use mtz::graph::Graph;
 use mtz::merge::Recipe;
-use mtz::pipeline::{Aim, Plan, Task, errors, retrain};
+use mtz::pipeline::{Aim, Plan, References, Task, retrain};
 use mtz::plan::{Joint, Layer};
 use mtz::prune::{Method, Pruned, allocate, prune};
 use mtz::statistics::Calibration;
@@ -64,9 +66,10 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
         _ => uniform,
     };
     let method = if args.method == MethodName::Obs { Method::BrainSurgeon } else { Method::Magnitude };
-    let before = errors(&[&graph], &tasks, &plan)?;
+    let references = References::new(&[&graph], &tasks, &plan)?;
+    let measured = |graph: &Graph| Ok(references.measure(&[graph])?.pop().flatten());
     let pruned = prune(&graph, &from, &sparsity, method, args.memory, |i, layer| tell(i, layer, "pruning"))?;
-    let right_after = errors(&[&pruned.graph], &tasks, &plan)?;
+    let right_after: Option<Measured> = measured(&pruned.graph)?;
     let mut joint = Joint::single(name.clone(), pruned.graph.clone())?;
     let mut after = right_after.clone();
     if args.retrain > 0 {
@@ -77,33 +80,34 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
             bar.advance((i as f64, args.retrain as f64), "retraining", &what);
             ControlFlow::Continue(())
         })?;
-        after = errors(&joint.graphs(), &tasks, &plan)?;
+        after = joint.members.first().map(|member| measured(&member.graph)).transpose()?.flatten();
     }
     bar.finish();
     let Some(member) = joint.members.first() else { return Err(Error::model("nothing to prune")) };
     mtz::onnx::write(&member.graph, &args.output)?;
-    let one = |e: Vec<Option<f64>>| e.first().copied().flatten();
-    let result = Told {
-        name,
-        before: one(before),
-        pruned: one(right_after),
-        after: one(after),
-        seconds: begin.elapsed().as_secs_f64(),
-    };
+    let seconds = begin.elapsed().as_secs_f64();
+    let before = references.errors().first().copied().flatten();
+    let kind = references.iter().next().flatten().and_then(Reference::kind).map(|(kind, _)| kind);
+    let result = Told { name, before, pruned: right_after, after, kind, seconds };
     show_result(args, &pruned, &result, common);
     Ok(ExitCode::SUCCESS)
 }
 
 struct Told {
     name: String,
+    /// The error of the dense network.
     before: Option<f64>,
-    pruned: Option<f64>,
-    after: Option<f64>,
+    pruned: Option<Measured>,
+    after: Option<Measured>,
+    /// What its answers are.
+    kind: Option<Kind>,
     seconds: f64,
 }
 
 fn show_result(args: &Prune, pruned: &Pruned, told: &Told, common: &Common) {
     let (weights, kept) = pruned.layers.iter().fold((0, 0), |sum, l| (sum.0 + l.weights, sum.1 + l.kept));
+    let error = |m: &Option<Measured>| m.as_ref().and_then(Measured::error);
+    let agreement = |m: &Option<Measured>| m.as_ref().and_then(Measured::agreement).map(|a| a.percent);
     if common.json {
         let layers: Vec<_> = pruned
             .layers
@@ -114,8 +118,9 @@ fn show_result(args: &Prune, pruned: &Pruned, told: &Told, common: &Common) {
             })
             .collect();
         let value = json!({
-            "version": 1, "task": told.name, "error_before": told.before, "error_pruned": told.pruned,
-            "error_after": told.after, "weights": weights, "nonzero": kept, "layers": layers,
+            "version": 1, "task": told.name, "error_before": told.before, "error_pruned": error(&told.pruned),
+            "error_after": error(&told.after), "agreement_pruned": agreement(&told.pruned),
+            "agreement_after": agreement(&told.after), "kind": told.kind.map(|kind| kind.to_string()), "weights": weights, "nonzero": kept, "layers": layers,
             "iterations": args.retrain, "seconds": told.seconds, "seed": common.seed,
             "output": args.output.display().to_string(),
         });
@@ -132,14 +137,15 @@ fn show_result(args: &Prune, pruned: &Pruned, told: &Told, common: &Common) {
     rows.push([vec!["total".to_owned()], total.to_vec()].concat());
     show::result(&show::table(&rows));
     let number = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.2} %"));
-    show::result(&format!(
-        "\nerror {} -> {} pruned -> {} after {} iterations; {:.1} s",
-        number(told.before),
-        number(told.pruned),
-        number(told.after),
-        args.retrain,
-        told.seconds
-    ));
+    let retrained = args.retrain;
+    let mut lines = Vec::new();
+    if told.before.is_some() {
+        let [before, now, after] = [told.before, error(&told.pruned), error(&told.after)].map(number);
+        lines.push(format!("error {before} -> {now} pruned -> {after} after {retrained} iterations"));
+    }
+    let [now, after] = [agreement(&told.pruned), agreement(&told.after)].map(number);
+    lines.push(format!("agreement with the dense network {now} pruned -> {after} after {retrained} iterations"));
+    show::result(&format!("\n{}; {:.1} s", lines.join("\n"), told.seconds));
     show::note(&format!("written to {}", args.output.display()));
 }
 

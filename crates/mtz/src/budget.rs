@@ -12,7 +12,7 @@
 //! from layer s) is solved by going down from everything shared: each layer keeps the pairs that are worth their price, which makes pairs
 //! of its neighbours worth less, until nothing changes. Real zips then decide how far to go, on samples that zipping does not use otherwise.
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, FolderLock};
 use crate::data::without_a_tenth;
 use crate::error::{Error, Result};
 use crate::evaluate::{Measured, Mistakes};
@@ -143,6 +143,7 @@ pub fn search(
         held_out.push(hold.len());
         measuring.push(Task { test: Some((task.train, hold)), ..task.clone() });
     }
+    let _lock = plan.checkpoint.as_ref().map(|folder| FolderLock::new(folder)).transpose()?;
     let mut done = 0;
     let mut news = |what: &str| match listen((done, what)) {
         ControlFlow::Continue(()) => {

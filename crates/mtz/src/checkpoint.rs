@@ -8,24 +8,48 @@ use crate::error::{Error, Result};
 use crate::onnx;
 use crate::plan::Joint;
 use serde_json::{Value as Json, json};
+use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Of the state.
 const VERSION: u64 = 3;
 
+/// A folder that no other run may use at the same time: two would overwrite each other's state. The system releases it when the run ends, however it ends.
+#[derive(Debug)]
+pub struct FolderLock {
+    _file: File,
+}
+
+impl FolderLock {
+    /// Makes the folder if there is none; refused if another run is at work there.
+    pub fn new(folder: &Path) -> Result<Self> {
+        std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
+        let path = folder.join("lock");
+        let file = File::options().create(true).append(true).open(&path).map_err(|e| Error::io(&path, &e))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::usage(format!("another run is at work in {}", folder.display()))
+                    .hint("wait until it has ended, or give this one another --checkpoint"))
+            }
+            // Where files cannot be locked, nobody can tell.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { _file: file }),
+        }
+    }
+}
+
 /// A folder with the state of one run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Checkpoint {
     folder: PathBuf,
     key: String,
+    _lock: FolderLock,
 }
 
 impl Checkpoint {
     /// The folder of the run with this key; it is made if there is none.
     pub fn open(folder: &Path, key: String) -> Result<Self> {
-        std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
-        Ok(Self { folder: folder.to_owned(), key })
+        Ok(Self { folder: folder.to_owned(), key, _lock: FolderLock::new(folder)? })
     }
 
     fn state(&self) -> PathBuf {
@@ -68,5 +92,20 @@ impl Checkpoint {
             let _ = std::fs::remove_file(self.folder.join(name(before)));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_cannot_share_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Checkpoint::open(folder.path(), "a".into()).unwrap();
+        let error = Checkpoint::open(folder.path(), "a".into()).unwrap_err();
+        assert!(error.to_string().contains("another run is at work"), "{error}");
+        drop(first);
+        Checkpoint::open(folder.path(), "a".into()).unwrap();
     }
 }

@@ -37,7 +37,7 @@ pub fn html(run: &Value) -> Result<String> {
     headline(&mut page, run, &names);
     warnings(&mut page, run);
     units(&mut page, &names, layers);
-    error_section(&mut page, &names, run, layers);
+    layer_sections(&mut page, &names, run, layers);
     distance_section(&mut page, layers);
     retraining_section(&mut page, &names, layers);
     budget_section(&mut page, &names, &run["budget"]);
@@ -46,29 +46,43 @@ pub fn html(run: &Value) -> Result<String> {
 }
 
 fn headline(page: &mut String, run: &Value, names: &[&str]) {
-    let mut rows = vec![texts(["task", "error before %", "after the merge %", "at the end %", "change", "samples"])];
+    let of = |name: &str, key: &str| run["tasks"][name][key].as_f64();
+    if names.iter().any(|name| of(name, "error_before").is_some()) {
+        let mut rows = vec![texts(["error, %", "before", "after the merge", "at the end", "change"])];
+        for name in names {
+            let change = of(name, "error_after").zip(of(name, "error_before")).map(|(a, b)| a - b);
+            let errors = ["error_before", "error_zipped", "error_after"].map(|key| fixed(of(name, key), 2));
+            let change = change.map_or("-".into(), |c| format!("{c:+.2}"));
+            rows.push([(*name).to_owned()].into_iter().chain(errors).chain([change]).collect());
+        }
+        table(page, &rows);
+    }
+    let mut rows = vec![texts(["agreement, %", "after the merge", "at the end", "answers", "samples"])];
     for name in names {
         let task = &run["tasks"][*name];
-        let error = |key: &str| task[key].as_f64();
-        let change = error("error_after").zip(error("error_before")).map(|(a, b)| a - b);
+        let guess = if task["kind_is_known"].as_bool() == Some(false) { " (a guess)" } else { "" };
         rows.push(vec![
             (*name).to_owned(),
-            fixed(error("error_before"), 2),
-            fixed(error("error_zipped"), 2),
-            fixed(error("error_after"), 2),
-            change.map_or("-".into(), |c| format!("{c:+.2}")),
+            fixed(of(name, "agreement_zipped"), 2),
+            fixed(of(name, "agreement_after"), 2),
+            task["kind"].as_str().map_or("-".into(), |kind| format!("{kind}{guess}")),
             format!("{} ({})", task["samples"].as_u64().unwrap_or(0), task["part"].as_str().unwrap_or("test")),
         ]);
     }
     table(page, &rows);
+    page.push_str(
+        "<p class=\"faint\">Agreement is with the original networks: of classes and attributes, the part of the answers that are theirs; of values, 100 less the rms \
+         difference in percent of the deviation of their answers.</p>\n",
+    );
     let count = |key: &str| run["parameters"][key].as_u64().unwrap_or(0);
     let (before, after) = (count("before"), count("after"));
     let part = |now: u64, before: u64| format!("{:.1} %", 100.0 * now as f64 / before.max(1) as f64);
-    let megabytes = |n: u64| format!("{:.2}", 4e-6 * n as f64);
+    let megabytes = |key: &str| fixed(run["file_bytes"][key].as_f64().map(|bytes| 1e-6 * bytes), 2);
+    let bytes = |key: &str| run["file_bytes"][key].as_u64().unwrap_or(0);
     let mut rows = vec![
         texts(["size", "separate networks", "joint model", ""]),
         vec!["parameters".into(), grouped(before), grouped(after), part(after, before)],
-        vec!["MB at four bytes each".into(), megabytes(before), megabytes(after), String::new()],
+        vec!["files, MB".into(), megabytes("before"), megabytes("after"), part(bytes("after"), bytes("before"))],
         vec!["of them shared".into(), String::new(), grouped(count("shared")), String::new()],
     ];
     let (sparse_before, sparse) = (count("nonzero_before"), count("nonzero_after"));
@@ -158,8 +172,29 @@ fn units(page: &mut String, names: &[&str], layers: &[Value]) {
     page.push_str("</details>\n");
 }
 
-/// Errors while layers are merged, with retraining beside where there was any.
-fn error_section(page: &mut String, names: &[&str], run: &Value, layers: &[Value]) {
+/// What is measured while layers are merged.
+struct Measure {
+    title: &'static str,
+    what: &'static str,
+    /// Where it stands in the JSON of a task or a layer.
+    before: &'static str,
+    zipped: &'static str,
+    after: &'static str,
+}
+
+const ERROR: Measure =
+    Measure { title: "Error", what: "error", before: "error_before", zipped: "error_zipped", after: "error_after" };
+
+const AGREEMENT: Measure =
+    Measure { title: "Agreement", what: "agreement", before: "", zipped: "agreement_zipped", after: "agreement_after" };
+
+/// Errors and agreement while layers are merged, with retraining beside where there was any.
+fn layer_sections(page: &mut String, names: &[&str], run: &Value, layers: &[Value]) {
+    measure_section(page, names, run, layers, &ERROR);
+    measure_section(page, names, run, layers, &AGREEMENT);
+}
+
+fn measure_section(page: &mut String, names: &[&str], run: &Value, layers: &[Value], measure: &Measure) {
     let points = |errors: &mut dyn Iterator<Item = Option<f64>>| -> Vec<Point> {
         let known = errors.enumerate().filter_map(|(x, y)| y.map(|y| (x, y)));
         known.map(|(x, y)| Point { x: x as f64, y, spread: None }).collect()
@@ -168,11 +203,11 @@ fn error_section(page: &mut String, names: &[&str], run: &Value, layers: &[Value
     let retrained = layers.iter().any(is_retrained);
     let mut series = Vec::new();
     for name in names {
-        let before = std::iter::once(run["tasks"][*name]["error_before"].as_f64());
-        let merged = points(&mut before.chain(layers.iter().map(|l| l["error_zipped"][*name].as_f64())));
+        let before = std::iter::once(run["tasks"][*name][measure.before].as_f64());
+        let merged = points(&mut before.chain(layers.iter().map(|l| l[measure.zipped][*name].as_f64())));
         series.push(Series { name: format!("{name} merged"), points: merged, dashed: retrained });
         if retrained {
-            let after = |l: &Value| l["error_after"][*name].as_f64().filter(|_| is_retrained(l));
+            let after = |l: &Value| l[measure.after][*name].as_f64().filter(|_| is_retrained(l));
             let after = points(&mut std::iter::once(None).chain(layers.iter().map(after)));
             series.push(Series { name: format!("{name} retrained"), points: after, dashed: false });
         }
@@ -190,32 +225,32 @@ fn error_section(page: &mut String, names: &[&str], run: &Value, layers: &[Value
         let mut row = vec![text(&layer["name"]).to_owned(), units.join("+"), count("shared"), count("iterations")];
         row.extend([fixed(layer["seconds"].as_f64(), 1), count("error_samples")]);
         let of = |key: &str, name: &str| fixed(layer[key][name].as_f64(), 2);
-        row.extend(names.iter().flat_map(|n| [of("error_zipped", n), of("error_after", n)]));
+        row.extend(names.iter().flat_map(|n| [of(measure.zipped, n), of(measure.after, n)]));
         rows.push(row);
     }
     let chart = Chart {
-        title: "Error of each task".into(),
+        title: format!("{} of each task", measure.title),
         places: std::iter::once("the beginning")
             .chain(layers.iter().map(|l| text(&l["name"])))
             .map(str::to_owned)
             .collect(),
         x_label: "layers merged".into(),
-        y_label: "error, %".into(),
+        y_label: format!("{}, %", measure.what),
         series,
         ..Chart::default()
     };
     let samples = |layer: Option<&Value>| layer.and_then(|l| l["error_samples"].as_u64());
     let note = match (samples(layers.first()), samples(layers.last())) {
         (Some(0), Some(all)) if all > 0 => {
-            "<p class=\"faint\">Errors were measured before the first and after the last layer only.</p>\n".to_owned()
+            "<p class=\"faint\">Measured before the first and after the last layer only.</p>\n".to_owned()
         }
         (Some(few), Some(all)) if few < all => format!(
-            "<p class=\"faint\">Between the first and the last point errors are those of {few} samples of {all}: a step at either end may be \
+            "<p class=\"faint\">Between the first and the last point figures are those of {few} samples of {all}: a step at either end may be \
              theirs, not the layer's.</p>\n"
         ),
         _ => String::new(),
     };
-    section(page, "Error after each layer", &chart, &rows, &note);
+    section(page, &format!("{} after each layer", measure.title), &chart, &rows, &note);
 }
 
 /// What the shared pairs of each layer cost, relative to two units taken at random.
@@ -330,9 +365,14 @@ fn retraining_section(page: &mut String, names: &[&str], layers: &[Value]) {
     section(page, "Retraining", &chart, &rows, "");
 }
 
-/// Size against points lost.
+/// Size against points lost, or without labels against agreement.
 fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
     let Some(all) = budget["points"].as_array() else { return };
+    let labelled = all.iter().any(|p| names.iter().any(|name| p["error_increase"][*name].is_number()));
+    let (figure, error, what, limit) = match labelled {
+        true => ("error_increase", "standard_error", "points lost", &budget["max_error_increase"]),
+        false => ("agreement", "agreement_error", "agreement, %", &budget["min_agreement"]),
+    };
     let mut points: Vec<&Value> = all.iter().collect();
     points.sort_by(|a, b| a["size"].as_f64().unwrap_or(0.0).total_cmp(&b["size"].as_f64().unwrap_or(0.0)));
     let retrained = |p: &Value| p["iterations"].as_u64().unwrap_or(0) > 0;
@@ -342,8 +382,8 @@ fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
         for after in [false, true] {
             let own = points.iter().filter(|p| retrained(p) == after);
             let of = |p: &&&Value| {
-                let y = p["error_increase"][*name].as_f64()?;
-                let spread = p["standard_error"][*name].as_f64().map(|e| (y - e, y + e));
+                let y = p[figure][*name].as_f64()?;
+                let spread = p[error][*name].as_f64().map(|e| (y - e, y + e));
                 Some(Point { x: 100.0 * p["size"].as_f64()?, y, spread })
             };
             let points: Vec<Point> = own.filter_map(|p| of(&p)).collect();
@@ -353,7 +393,7 @@ fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
     }
     let mut rows = vec![texts(["size %", "sharing", "iterations", "chosen", "best of its size"])];
     if let Some(head) = rows.first_mut() {
-        head.extend(names.iter().map(|n| format!("{n} lost")));
+        head.extend(names.iter().map(|n| format!("{n}: {what}")));
     }
     let yes = |flag: &Value| if flag.as_bool() == Some(true) { "yes".to_owned() } else { String::new() };
     for p in &points {
@@ -364,14 +404,14 @@ fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
             yes(&p["chosen"]),
             yes(&p["pareto"]),
         ];
-        row.extend(names.iter().map(|n| fixed(p["error_increase"][*n].as_f64(), 2)));
+        row.extend(names.iter().map(|n| fixed(p[figure][*n].as_f64(), 2)));
         rows.push(row);
     }
     let chart = Chart {
-        title: "Points lost against size, on held-out samples".into(),
+        title: format!("{} against size, on held-out samples", if labelled { "Points lost" } else { "Agreement" }),
         x_label: "size, % of the separate networks".into(),
-        y_label: "points lost, with standard errors".into(),
-        mark: budget["max_error_increase"].as_f64().map(|limit| (limit, "allowed".into())),
+        y_label: format!("{what}, with standard errors"),
+        mark: limit.as_f64().map(|limit| (limit, if labelled { "allowed" } else { "asked for" }.into())),
         series,
         ..Chart::default()
     };
