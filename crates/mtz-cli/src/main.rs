@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return show::usage(&error, json),
     };
+    samples::prepare(&cli.command, &cli.common);
     match run(&cli) {
         Ok(code) => code,
         Err(error) => show::error(&error, cli.common.json),
