@@ -4,8 +4,8 @@ use crate::args::{Command, Common, Data, Numbers, Resize};
 use crate::show;
 use crate::tasks::{check_names, value_for};
 use mtz::data::{
-    Dataset, Feed, ImageCache, ImageFit, LabelChoice, Location, Normalisation, OneHot, OpenOptions, Origin, Part, Parts,
-    locate,
+    Dataset, Feed, ImageCache, ImageFit, LabelChoice, Location, Normalisation, OneHot, OpenOptions, Origin, Part,
+    Parts, locate,
 };
 use mtz::error::{Error, Result};
 use mtz::evaluate::{Answer, Ending, Evidence, Kind};
@@ -51,9 +51,9 @@ pub struct Prepared {
 /// The samples of a task for learning or for reporting errors on, checked against the network.
 pub fn open(args: &Data, task: &str, graph: &Graph, part: Part) -> Result<Prepared> {
     let (location, name) = locate_part(args, task, part)?;
-    let mut dataset = open_location(args, task, &location, image_shape(graph))?;
-    dataset.fit_labels(graph, one_hot(args, task, graph)?)?;
-    let feed = Feed::new(dataset, graph, normalisation(args, task)?)?;
+    let dataset = open_location(args, task, &location, image_shape(graph))?;
+    let mut feed = Feed::new(dataset, graph, normalisation(args, task)?)?;
+    feed.fit_labels(graph, one_hot(args, task, graph)?)?;
     if part == Part::Train {
         feed.check_variety()?;
     }
@@ -277,7 +277,7 @@ mod tests {
         let mut graph = network(4);
         let output = graph.outputs()[0];
         let end = graph.add_node("end", mtz::op::Sigmoid, vec![Some(output)], "end").unwrap();
-        graph.set_outputs(vec![end]);
+        let graph = graph.with_outputs(vec![end]);
         let args = data("--data DATA/one_hot.npz");
         let prepared = open(&args, "age", &graph, Part::Train).unwrap();
         assert!(matches!(prepared.feed.labels(), Some(Labels::Attributes { count: 4, .. })));
@@ -287,7 +287,8 @@ mod tests {
     fn folders_share_the_memory_for_images() {
         // A quarter of the memory, for two parts; three images of 60 bytes are less.
         let args = data("--data DATA/photographs --memory 1M");
-        let (train, again) = (open(&args, "age", &network(2), Part::Train), open(&args, "sex", &network(2), Part::Train));
+        let (train, again) =
+            (open(&args, "age", &network(2), Part::Train), open(&args, "sex", &network(2), Part::Train));
         assert_eq!([train.unwrap(), again.unwrap()].map(|p| p.feed.cache_bytes()), [180, 0]);
         let args = data("--data DATA/photographs --memory 1K");
         assert_eq!(open(&args, "age", &network(2), Part::Train).unwrap().feed.cache_bytes(), 128);

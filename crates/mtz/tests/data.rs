@@ -5,7 +5,8 @@ mod cases;
 
 use cases::golden;
 use mtz::data::{
-    Dataset, Feed, ImageCache, ImageFit, LabelChoice, Labels, Location, Normalisation, OneHot, OpenOptions, Part, Parts, locate,
+    Dataset, Feed, ImageCache, ImageFit, LabelChoice, Labels, Location, Normalisation, OneHot, OpenOptions, Part,
+    Parts, locate,
 };
 use mtz::error::Result;
 use mtz::graph::Graph;
@@ -77,9 +78,8 @@ fn labels_of_all_kinds() {
     ));
     assert_eq!(open(&path("unlabelled.npz"), Part::Test).unwrap().labels, None);
     let several = locate(&path("several.npz")).unwrap();
-    let choose = |label: &str| {
-        several.part(Part::Test).open(&OpenOptions { label: label.into(), ..OpenOptions::default() })
-    };
+    let choose =
+        |label: &str| several.part(Part::Test).open(&OpenOptions { label: label.into(), ..OpenOptions::default() });
     assert!(choose("gender").unwrap().labels != choose("age").unwrap().labels);
     assert!(choose("height").unwrap_err().to_string().contains("height"));
 }
@@ -206,7 +206,8 @@ fn damaged_files_never_panic() {
             }
         }
     };
-    let arrays = ["plain.npz", "compressed.npz", "attributes.npz", "fortran_compressed.npz", "names.npz", "fortran.npy"];
+    let arrays =
+        ["plain.npz", "compressed.npz", "attributes.npz", "fortran_compressed.npz", "names.npz", "fortran.npy"];
     for name in arrays {
         let target = folder.path().join(if name.ends_with("npy") { "x.npy" } else { "x.npz" });
         let bytes = std::fs::read(path(name)).unwrap();
@@ -329,12 +330,26 @@ fn an_empty_class_folder_is_named_and_keeps_its_number() {
 #[test]
 fn every_format_goes_on_without_labels() {
     let none = OpenOptions { label: LabelChoice::None, ..age() };
-    for name in ["plain.npz", "several.npz", "ages.npz", "negative.npz", "idx", "idx_gz", "cifar", "cifar100", "images", "bare.npy"] {
+    for name in [
+        "plain.npz",
+        "several.npz",
+        "ages.npz",
+        "negative.npz",
+        "idx",
+        "idx_gz",
+        "cifar",
+        "cifar100",
+        "images",
+        "bare.npy",
+    ] {
         let dataset = open_age(name, &none).unwrap();
         assert_eq!(dataset.labels, None, "{name}");
         assert!(!dataset.samples.is_empty());
     }
-    assert_eq!([LabelChoice::from("none"), LabelChoice::from("y")], [LabelChoice::None, LabelChoice::Array("y".into())]);
+    assert_eq!(
+        [LabelChoice::from("none"), LabelChoice::from("y")],
+        [LabelChoice::None, LabelChoice::Array("y".into())]
+    );
 }
 
 #[test]
@@ -426,7 +441,8 @@ fn channels_at_the_end_are_turned() {
 
 #[test]
 fn labels_in_fortran_order() {
-    let Some(Labels::Attributes { count: 4, values }) = open_age("fortran_attributes.npz", &age()).unwrap().labels else {
+    let Some(Labels::Attributes { count: 4, values }) = open_age("fortran_attributes.npz", &age()).unwrap().labels
+    else {
         panic!()
     };
     assert_eq!(values, (0..28).map(|i| i % 3 == 0).collect::<Vec<_>>());

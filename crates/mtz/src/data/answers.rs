@@ -64,7 +64,8 @@ impl Dataset {
                 if names > 0 && u32::try_from(names) != Ok(classes) {
                     let shown = self.class_names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
                     self.note(&format!(
-                        "the data names {names} classes ({shown}, …), output {name} has {classes}: names are numbered in their order"
+                        "the data names {names} classes ({shown}, …), output {name} has {classes}: \
+                         names are numbered in their order"
                     ));
                 }
                 Ok(())

@@ -1,7 +1,7 @@
 //! From samples to the batches a network expects: layout, scaling and normalisation.
 
 use super::channels::ChannelsFirst;
-use super::{Dataset, Labels, Samples};
+use super::{Dataset, Labels, OneHot, Samples};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, ValueId};
 use crate::op::Op;
@@ -87,12 +87,17 @@ impl Feed {
             let floats_up_to_255 = !expects_bytes(graph, input) && up_to_255(&*dataset.samples)?;
             if floats_up_to_255 {
                 dataset.note(
-                    "samples are floats up to 255; networks usually expect 0…1: --scale 0.00392157 divides them, --raw says \
-                     they are right",
+                    "samples are floats up to 255; networks usually expect 0…1: \
+                     --scale 0.00392157 divides them, --raw says they are right",
                 );
             }
         }
         Ok(Self { dataset, shape, layout, channels, normalisation })
+    }
+
+    /// Brings the labels into the form the network's first output needs, and refuses those that cannot fit it.
+    pub fn fit_labels(&mut self, graph: &Graph, one_hot: OneHot) -> Result<()> {
+        self.dataset.fit_labels(graph, one_hot)
     }
 
     /// What was found out about the data.
@@ -233,7 +238,8 @@ fn expects_bytes(graph: &Graph, input: ValueId) -> bool {
     })
 }
 
-/// Whether floats look like bytes that nobody has scaled. Rows of features have to be whole numbers, too: ages and sizes are no mistake.
+/// Whether floats look like bytes that nobody has scaled. Rows of features have to be whole numbers, too: ages and
+/// sizes are no mistake.
 fn up_to_255(samples: &dyn Samples) -> Result<bool> {
     const LOOKED_AT: usize = 8;
     let mut numbers = vec![0.0f32; samples.shape().iter().product()];

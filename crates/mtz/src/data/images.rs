@@ -1,4 +1,5 @@
-//! Folders of images, flat or with one sub-folder per class. Images are decoded when they are needed; pixels are kept as far as a budget allows.
+//! Folders of images, flat or with one sub-folder per class. Images are decoded when they are needed; pixels are kept
+//! as far as a budget allows.
 
 use super::classes::Chosen;
 use super::{Dataset, LabelChoice, Labels, OpenOptions, Origin, Samples};
@@ -28,7 +29,8 @@ const ENDINGS: [&str; 8] = ["bmp", "gif", "jpeg", "jpg", "pgm", "png", "ppm", "w
 /// Names in a note; what is more is only counted.
 const SHOWN: usize = 5;
 
-/// Keeps pixels of images that have been decoded once. Folders that are opened with clones of one cache, with the same size and fit, share them.
+/// Keeps pixels of images that have been decoded once. Folders that are opened with clones of one cache, with the
+/// same size and fit, share them.
 #[derive(Clone, Debug, Default)]
 pub struct ImageCache {
     bytes: u64,
@@ -41,7 +43,8 @@ impl ImageCache {
         Self { bytes, open: Arc::default() }
     }
 
-    /// The images of these files, from an earlier opening if there was one. The first that opens them counts their bytes.
+    /// The images of these files, from an earlier opening if there was one. The first that opens them counts their
+    /// bytes.
     fn open(&self, files: Vec<PathBuf>, shape: [usize; 3], fit: ImageFit) -> Opened {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|images| images.strong_count() > 0);
@@ -144,7 +147,8 @@ pub(super) fn images_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(visible(folder)?.into_iter().filter(is_image).collect())
 }
 
-/// What is in a folder, by name, without what begins with a dot: notebooks and macOS leave such files beside the images.
+/// What is in a folder, by name, without what begins with a dot: notebooks and macOS leave such files beside the
+/// images.
 fn visible(folder: &Path) -> Result<Vec<PathBuf>> {
     let io = |e| Error::io(folder, &e);
     let entries = std::fs::read_dir(folder).map_err(io)?;

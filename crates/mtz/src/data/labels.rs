@@ -142,7 +142,8 @@ impl Names {
         Ok(())
     }
 
-    /// Classes in the order of the names, with the names. Whole numbers that are written as texts are the classes themselves.
+    /// Classes in the order of the names, with the names. Whole numbers that are written as texts are the classes
+    /// themselves.
     pub fn labels(self) -> (Labels, Vec<String>) {
         let numbers: Option<Vec<u32>> = self.known.keys().map(|name| name.parse().ok()).collect();
         let mut class_of = vec![0; self.known.len()];

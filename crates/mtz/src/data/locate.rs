@@ -182,7 +182,7 @@ fn only(path: &Path) -> Result<Location> {
 
 fn unknown(path: &Path) -> Error {
     Error::data(format!("{}: no samples found", path.display())).hint(
-        "data is an .npz or .npy file, a CIFAR .bin file, or a folder: of images, flat or one sub-folder per class, of MNIST's IDX \
-         files, or of CIFAR's .bin files; a folder with train/ and test/ gives both parts",
+        "data is an .npz or .npy file, a CIFAR .bin file, or a folder: of images, flat or one sub-folder per class, \
+         of MNIST's IDX files, or of CIFAR's .bin files; a folder with train/ and test/ gives both parts",
     )
 }

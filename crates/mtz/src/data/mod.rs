@@ -108,7 +108,8 @@ impl std::fmt::Debug for Dataset {
     }
 }
 
-/// Samples to learn from, and a fixed tenth held out to measure on: one of every ten in a row, which of them is mixed. With every tenth, labels that repeat
+/// Samples to learn from, and a fixed tenth held out to measure on: one of every ten in a row, which of them is
+/// mixed. With every tenth, labels that repeat
 /// would leave a single class.
 pub fn without_a_tenth(samples: &[usize]) -> (Vec<usize>, Vec<usize>) {
     const SEED: u64 = 10;

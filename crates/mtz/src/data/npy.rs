@@ -1,6 +1,7 @@
 //! numpy's `.npy`: one array of numbers or texts, by itself or inside an `.npz`.
 //!
-//! In Fortran order the numbers of a sample are spread over the whole file; such an array is brought into C order once, when it is opened.
+//! In Fortran order the numbers of a sample are spread over the whole file; such an array is brought into C order
+//! once, when it is opened.
 
 use super::array::{Array, Element};
 use super::labels::Labels;
@@ -65,7 +66,8 @@ impl Npy {
             return Err(Error::data(format!("{bytes} bytes do not hold an array of shape {shape:?}"))
                 .hint("the file may be cut off"));
         };
-        // In Fortran order the file holds the first number of all samples, then the next number of all samples, and so on.
+        // In Fortran order the file holds the first number of all samples, then the next number of all samples, and
+        // so on.
         let entry = header.entry.size();
         let (record, records) = if header.fortran { (entry.saturating_mul(count), numbers) } else { (size, count) };
         let records = match body {

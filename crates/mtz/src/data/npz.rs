@@ -78,7 +78,8 @@ fn with_hint(error: Error, hint: Option<&str>) -> Error {
     }
 }
 
-/// Samples from array `x`, labels from `y` or the array that was chosen; `a+b` are several arrays as attributes ([`Labels::joined`]).
+/// Samples from array `x`, labels from `y` or the array that was chosen; `a+b` are several arrays as attributes
+/// ([`Labels::joined`]).
 pub(super) fn open(path: &Path, choice: &LabelChoice, origin: Origin) -> Result<Dataset> {
     let mut archive = Archive::open(path)?;
     let others: Vec<String> = archive.names().iter().filter(|n| *n != "x").cloned().collect();

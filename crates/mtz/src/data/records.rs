@@ -87,7 +87,8 @@ impl Records {
         Ok(())
     }
 
-    /// The array of `count` samples of this shape whose numbers these records hold in Fortran order: each record is one number of all samples, and the
+    /// The array of `count` samples of this shape whose numbers these records hold in Fortran order: each record is
+    /// one number of all samples, and the
     /// first axis of the shape runs fastest. Brought into C order sample by sample, into memory or a temporary file.
     pub fn turned(&self, shape: &[usize], entry: usize, count: usize) -> Result<Self> {
         let size = shape.iter().try_fold(entry, |n, &d| n.checked_mul(d)).filter(|&size| size <= BLOCK);
