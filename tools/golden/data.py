@@ -1,14 +1,13 @@
 """Small data files as other programs write them: python data.py writes crates/mtz/tests/golden/data."""
 
 import gzip
+import pathlib
 import struct
 
 import numpy as np
 from PIL import Image
 
-import golden
-
-OUT = golden.GOLDEN / "data"
+OUT = pathlib.Path(__file__).resolve().parents[2] / "crates/mtz/tests/golden/data"
 rng = np.random.default_rng(0)
 pixels = lambda *shape: rng.integers(0, 256, shape, np.uint8)
 
@@ -64,4 +63,21 @@ for part, count in (("train", 2), ("test", 1)):
             picture[..., 0], picture[..., 1], picture[..., 2] = (200 if kind == "dog" else 10), np.arange(5) * 10, k
             Image.fromarray(picture).save(folder(f"images/{part}/{kind}") / f"{k}.png")
 Image.fromarray(pixels(8, 10, 3)).save(folder("large_images/a") / "big.png")
+
+np.save(OUT / "bare.npy", x)
+np.save(OUT / "fortran.npy", np.asfortranarray((x / 255).astype(np.float32)))
+np.savez_compressed(OUT / "fortran_compressed.npz", x=np.asfortranarray(x), y=y)
+np.savez(OUT / "fortran_attributes.npz", x=x, y=np.asfortranarray(np.arange(28).reshape(7, 4) % 3 == 0))
+np.savez(OUT / "channels_last.npz", x=np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y=y)
+np.savez(OUT / "floats_255.npz", x=x.astype(np.float32), y=y)
+np.savez(OUT / "nan.npz", x=np.where(np.arange(420).reshape(x.shape) == 200, np.nan, x / 255).astype(np.float32), y=y)
+np.savez(OUT / "names.npz", x=x, y=np.array(["emu", "cat", "dog", "cat", "dog", "ox", "cat"]))
+np.savez(OUT / "names_bytes.npz", x=x, y=np.array([b"emu", b"cat", b"dog", b"cat", b"dog", b"ox", b"cat"]))
+np.savez(OUT / "one_hot.npz", x=x, y=np.eye(4, dtype=np.float32)[[3, 0, 1, 1, 2, 0, 3]])
+np.savez(OUT / "from_one.npz", x=x, y=np.array([1, 2, 3, 4, 4, 2, 1]))
+np.savez(OUT / "ages.npz", x=x, age=np.array([23.5, 40, 31, 7.25, 66, 18, 90]))
+np.savez(OUT / "same.npz", x=np.full((70, 3, 4, 5), 9, np.uint8), y=np.arange(70) % 4)
+for part, count in (("train", 3), ("test", 2)):
+    for k in range(count):
+        Image.fromarray(np.full((4, 5, 3), 10 * k + count, np.uint8)).save(folder(f"photographs/{part}") / f"{k}.png")
 print(sum(1 for p in OUT.rglob("*") if p.is_file()), "files")

@@ -506,6 +506,7 @@ impl Data {
         let resize = self.resize.and_then(|resize| resize.to_possible_value());
         add("resize", resize.map(|value| value.get_name().to_owned()));
         words.extend((self.raw || preprocessed).then(|| "--raw".to_owned()));
+        words.extend(self.skip_bad.then(|| "--skip-bad".to_owned()));
         Ok(words.join(" "))
     }
 }
@@ -541,15 +542,16 @@ impl Train {
 /// Where samples come from and how they are prepared. With several tasks, TASK=VALUE belongs to one of them.
 #[derive(Debug, Args)]
 pub struct Data {
-    /// An .npz file, a folder with MNIST's IDX files, a CIFAR binary file or folder, or a folder with one sub-folder of
-    /// images per class. A folder with a train and a test part is evaluated on the second. With several tasks, age=faces.npz is the data of the task age; a bare
+    /// An .npz or .npy file, a folder with MNIST's IDX files, a CIFAR binary file or folder, or a folder of images: flat,
+    /// or with one sub-folder per class. A folder with a train and a test part is evaluated on the second. With several tasks, age=faces.npz is the data of the task age; a bare
     /// path serves all others. The same holds for the other flags with [TASK=]
     #[arg(long, value_name = "[TASK=]PATH", required = true, help_heading = "Data")]
     pub data: Vec<Named<PathBuf>>,
     /// Test data of its own, in the same formats
     #[arg(long, value_name = "[TASK=]PATH", help_heading = "Data")]
     pub test: Vec<Named<PathBuf>>,
-    /// The label array of an .npz that has several; a+b+c takes several as yes-or-no attributes, one for each class
+    /// The label array of an .npz that has several; a+b+c takes several as yes-or-no attributes, one for each class.
+    /// none goes on without labels, whatever the data has
     #[arg(long, value_name = "[TASK=]NAME", help_heading = "Data")]
     pub label: Vec<Named<String>>,
     /// Take some classes only, like 5-9; they are counted from 0 then
@@ -564,12 +566,18 @@ pub struct Data {
     /// Multiply samples by this [default: 1/255 for uint8, 1 for everything else]
     #[arg(long, value_name = "X", conflicts_with = "raw", allow_hyphen_values = true, help_heading = "Data")]
     pub scale: Option<f32>,
-    /// Leave uint8 samples as they are, 0 to 255
+    /// Samples are right as they are: uint8 stays 0 to 255, and floats up to 255 are no mistake
     #[arg(long, help_heading = "Data")]
     pub raw: bool,
     /// What to do with images of another size than the model's: cut out the middle, or distort
     #[arg(long, value_enum, help_heading = "Data")]
     pub resize: Option<Resize>,
+    /// Check all images of a folder first, and leave out those that cannot be read
+    #[arg(long, help_heading = "Data")]
+    pub skip_bad: bool,
+    /// What all data of the run has in common
+    #[arg(skip)]
+    pub opened: crate::samples::Opened,
 }
 
 /// How images are brought to the model's size.

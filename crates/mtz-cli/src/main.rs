@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return show::usage(&error, json),
     };
+    samples::prepare(&cli.command, &cli.common);
     let code = run(&cli).unwrap_or_else(|error| show::error(&error, cli.common.json));
     // A result that nobody can read is none.
     show::unprinted().map_or(code, |error| show::error(&error, false))

@@ -1,11 +1,46 @@
 //! From `--data` and its companions to samples a network can be fed with.
 
-use crate::args::{Data, Numbers, Resize};
+use crate::args::{Command, Common, Data, Numbers, Resize};
 use crate::show;
 use crate::tasks::{check_names, value_for};
-use mtz::data::{Dataset, Feed, ImageFit, Location, Normalisation, OpenOptions, Part, Parts, locate};
+use mtz::data::{
+    Dataset, Feed, ImageCache, ImageFit, LabelChoice, Location, Normalisation, OneHot, OpenOptions, Origin, Part,
+    Parts, locate,
+};
 use mtz::error::{Error, Result};
+use mtz::evaluate::{Answer, Ending, Evidence, Kind};
 use mtz::graph::Graph;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// What all data of a run has in common.
+#[derive(Debug, Default)]
+pub struct Opened {
+    quiet: AtomicBool,
+    /// Bytes that decoded images may take.
+    memory: AtomicU64,
+    cache: OnceLock<ImageCache>,
+    /// Notes that were shown: several tasks, or both parts, may read the same data.
+    shown: Mutex<BTreeSet<String>>,
+}
+
+/// Tells the data what the command allows. Without this nothing is kept of decoded images.
+pub fn prepare(command: &Command, common: &Common) {
+    /// The part of the memory that decoded images may take.
+    const PART: u64 = 4;
+    let (data, memory) = match command {
+        Command::Zip(args) => (&args.data, args.memory),
+        Command::Prune(args) => (&args.data, args.memory),
+        Command::Train(args) => (&args.data, args.memory),
+        // Every sample is read once.
+        Command::Eval(args) => (&args.data, 0),
+        _ => return,
+    };
+    data.opened.quiet.store(common.quiet, Ordering::Relaxed);
+    data.opened.memory.store(memory / PART, Ordering::Relaxed);
+}
 
 /// Samples ready to be fed, and which part of the data they are: `train`, `test`, or `all` if it is not divided.
 pub struct Prepared {
@@ -17,7 +52,48 @@ pub struct Prepared {
 pub fn open(args: &Data, task: &str, graph: &Graph, part: Part) -> Result<Prepared> {
     let (location, name) = locate_part(args, task, part)?;
     let dataset = open_location(args, task, &location, image_shape(graph))?;
-    Ok(Prepared { feed: Feed::new(dataset, graph, normalisation(args, task)?)?, part: name })
+    let mut feed = Feed::new(dataset, graph, normalisation(args, task)?)?;
+    feed.fit_labels(graph, one_hot(args, task, graph)?)?;
+    if part == Part::Train {
+        feed.check_variety()?;
+    }
+    tell(args, feed.notes());
+    Ok(Prepared { feed, part: name })
+}
+
+/// What rows with a single 1 are: `--label a+b` asks for attributes, and a network that ends in sigmoids answers them.
+fn one_hot(args: &Data, task: &str, graph: &Graph) -> Result<OneHot> {
+    if value_for("label", task, &args.label)?.is_some_and(|label| label.contains('+')) {
+        return Ok(OneHot::Attributes);
+    }
+    let answer = graph.outputs().first().map(|&output| Answer::of(&Ending::of(graph, output), None, None, &[]));
+    let yes_or_no = answer.is_some_and(|a| a.evidence == Evidence::LastOperator && a.kind == Kind::Attributes);
+    Ok(if yes_or_no { OneHot::ClassesUnlessTheyFit } else { OneHot::Classes })
+}
+
+/// Shows what was found out about data, once.
+fn tell(args: &Data, notes: &[String]) {
+    let mut shown = args.opened.shown.lock().unwrap_or_else(PoisonError::into_inner);
+    for note in notes {
+        if shown.insert(note.clone()) && !args.opened.quiet.load(Ordering::Relaxed) {
+            show::note(&format!("note: {note}"));
+        }
+    }
+}
+
+/// Keeps decoded images; the memory for them is shared out evenly among the folders.
+fn cache(args: &Data) -> ImageCache {
+    let is_images = |location: &Location| matches!(location, Location::ClassFolders(_) | Location::Images(_));
+    let open = || {
+        let paths: BTreeSet<&PathBuf> = args.data.iter().chain(&args.test).map(|named| &named.value).collect();
+        let parts = paths.iter().filter_map(|path| locate(path).ok());
+        let folders = parts.map(|parts| match &parts {
+            Parts::Whole(all) => u64::from(is_images(all)),
+            Parts::Split { train, test } => u64::from(is_images(train)) + u64::from(is_images(test)),
+        });
+        ImageCache::new(args.opened.memory.load(Ordering::Relaxed) / folders.sum::<u64>().max(1))
+    };
+    args.opened.cache.get_or_init(open).clone()
 }
 
 /// Whether there is a part to report errors on: in the data itself, or named by `--test`.
@@ -37,7 +113,13 @@ pub fn check(args: &Data, tasks: &[String]) -> Result<()> {
 
 /// The samples alone, before there is a network.
 pub fn dataset(args: &Data, task: &str, image_shape: Option<[usize; 3]>, part: Part) -> Result<Dataset> {
-    open_location(args, task, &locate_part(args, task, part)?.0, image_shape)
+    let dataset = open_location(args, task, &locate_part(args, task, part)?.0, image_shape)?;
+    let mut dataset = dataset.with_channels_first();
+    if !value_for("label", task, &args.label)?.is_some_and(|label| label.contains('+')) {
+        dataset.take_one_hot_as_classes();
+    }
+    tell(args, &dataset.notes);
+    Ok(dataset)
 }
 
 fn locate_part(args: &Data, task: &str, part: Part) -> Result<(Location, &'static str)> {
@@ -45,7 +127,8 @@ fn locate_part(args: &Data, task: &str, part: Part) -> Result<(Location, &'stati
         Error::usage(format!("there is no data for task {task:?}")).hint("--data PATH, or --data TASK=PATH")
     })?;
     let own = value_for("test", task, &args.test)?.filter(|_| part == Part::Test);
-    let parts = locate(own.unwrap_or(path))?;
+    let path = own.unwrap_or(path);
+    let parts = locate(path).map_err(|e| origin(task, path).error(e))?;
     let name = match (&parts, part) {
         (_, Part::Train) => "train",
         (Parts::Whole(_), Part::Test) if own.is_none() => "all",
@@ -54,12 +137,19 @@ fn locate_part(args: &Data, task: &str, part: Part) -> Result<(Location, &'stati
     Ok((parts.part(part).clone(), name))
 }
 
+fn origin(task: &str, path: &Path) -> Origin {
+    Origin { task: Some(task.to_owned()), path: Some(path.to_owned()) }
+}
+
 fn open_location(args: &Data, task: &str, location: &Location, image_shape: Option<[usize; 3]>) -> Result<Dataset> {
-    if args.resize.is_some() && !matches!(location, Location::ClassFolders(_)) {
-        show::warning("--resize only applies to folders of images");
+    if !matches!(location, Location::ClassFolders(_) | Location::Images(_)) {
+        for (flag, _) in [("--resize", args.resize.is_some()), ("--skip-bad", args.skip_bad)].iter().filter(|f| f.1) {
+            show::warning(&format!("{flag} only applies to folders of images"));
+        }
     }
     location.open(&OpenOptions {
-        label: value_for("label", task, &args.label)?.cloned(),
+        task: Some(task.to_owned()),
+        label: value_for("label", task, &args.label)?.map_or(LabelChoice::Usual, |l| LabelChoice::from(l.as_str())),
         classes: value_for("classes", task, &args.classes)?.cloned(),
         image_shape,
         image_fit: match args.resize {
@@ -67,6 +157,8 @@ fn open_location(args: &Data, task: &str, location: &Location, image_shape: Opti
             Some(Resize::Crop) => ImageFit::Crop,
             Some(Resize::Stretch) => ImageFit::Stretch,
         },
+        skip_bad: args.skip_bad,
+        cache: cache(args),
     })
 }
 
@@ -115,5 +207,91 @@ fn image_shape(graph: &Graph) -> Option<[usize; 3]> {
         [c, h, w] if c == 1 || c == 3 => Some([c, h, w]),
         [h, w, c] if c == 1 || c == 3 => Some([c, h, w]),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use mtz::architecture::{self, Task};
+    use mtz::data::Labels;
+
+    /// The data of a zip with these flags; `DATA/` stands for the folder of golden data.
+    fn data(flags: &str) -> Data {
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../mtz/tests/golden/data/");
+        let flags = flags.replace("DATA/", golden);
+        let arguments = ["mtz", "zip", "age=age.onnx", "sex=sex.onnx", "-o", "joint.onnx"];
+        let cli = crate::args::Cli::try_parse_from(arguments.into_iter().chain(flags.split(' '))).unwrap();
+        prepare(&cli.command, &cli.common);
+        match cli.command {
+            Command::Zip(zip) => zip.data,
+            _ => unreachable!(),
+        }
+    }
+
+    /// A network for images of 3×4×5.
+    fn network(outputs: usize) -> Graph {
+        let task = Task { input: vec![3, 4, 5], outputs, mean: vec![], std: vec![] };
+        architecture::build("lenet-300-100", &task, 0.02, 0).unwrap()
+    }
+
+    fn fails(flags: &str, outputs: usize) -> (String, String) {
+        let error = open(&data(flags), "age", &network(outputs), Part::Train).err().unwrap();
+        (error.to_string(), error.hint_text().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn errors_name_task_and_file_and_what_to_type() {
+        for (flags, file, hint) in [
+            ("--data DATA/ages.npz", "ages.npz: array \"age\"", "--label age=none"),
+            ("--data DATA/plain.npz", "plain.npz: labels go up to 3", "--label age=none"),
+            ("--data DATA/attributes.npz", "attributes.npz: the labels are 4 attributes", "--label age=none"),
+            ("--data DATA/same.npz --label none", "same.npz: all samples are the same", "different samples"),
+            ("--data DATA/idx", "but the data has [N, 1, 4, 5]", "channels"),
+            ("--data nowhere.npz", "nowhere.npz", "spelling"),
+        ] {
+            let (error, help) = fails(flags, 3);
+            assert!(error.starts_with("task age: ") && error.contains(file), "{flags}: {error}");
+            assert!(help.contains(hint), "{flags}: {help}");
+        }
+    }
+
+    #[test]
+    fn labels_are_left_out_or_understood() {
+        let labels = |flags: &str| {
+            let prepared = open(&data(flags), "age", &network(4), Part::Train).unwrap();
+            prepared.feed.labels().cloned()
+        };
+        for flags in ["--data DATA/ages.npz --label age=none", "--data DATA/negative.npz --label none"] {
+            assert_eq!(labels(flags), None);
+        }
+        assert_eq!(labels("--data DATA/photographs"), None);
+        assert_eq!(labels("--data DATA/one_hot.npz"), Some(Labels::Classes(vec![3, 0, 1, 1, 2, 0, 3])));
+        assert_eq!(labels("--data DATA/from_one.npz"), Some(Labels::Classes(vec![0, 1, 2, 3, 3, 1, 0])));
+        assert_eq!(labels("--data DATA/names.npz"), Some(Labels::Classes(vec![2, 0, 1, 0, 1, 3, 0])));
+    }
+
+    #[test]
+    fn a_network_of_sigmoids_keeps_rows_of_attributes() {
+        let mut graph = network(4);
+        let output = graph.outputs()[0];
+        let end = graph.add_node("end", mtz::op::Sigmoid, vec![Some(output)], "end").unwrap();
+        let graph = graph.with_outputs(vec![end]);
+        let args = data("--data DATA/one_hot.npz");
+        let prepared = open(&args, "age", &graph, Part::Train).unwrap();
+        assert!(matches!(prepared.feed.labels(), Some(Labels::Attributes { count: 4, .. })));
+    }
+
+    #[test]
+    fn folders_share_the_memory_for_images() {
+        // A quarter of the memory, for two parts; three images of 60 bytes are less.
+        let args = data("--data DATA/photographs --memory 1M");
+        let (train, again) =
+            (open(&args, "age", &network(2), Part::Train), open(&args, "sex", &network(2), Part::Train));
+        assert_eq!([train.unwrap(), again.unwrap()].map(|p| p.feed.cache_bytes()), [180, 0]);
+        let args = data("--data DATA/photographs --memory 1K");
+        assert_eq!(open(&args, "age", &network(2), Part::Train).unwrap().feed.cache_bytes(), 128);
+        assert_eq!(args.opened.shown.lock().unwrap().len(), 0);
     }
 }

@@ -4,7 +4,10 @@
 mod cases;
 
 use cases::golden;
-use mtz::data::{Dataset, Feed, ImageFit, Labels, Location, Normalisation, OpenOptions, Part, Parts, locate};
+use mtz::data::{
+    Dataset, Feed, ImageCache, ImageFit, LabelChoice, Labels, Location, Normalisation, OneHot, OpenOptions, Part,
+    Parts, locate,
+};
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::tensor::{Dim, Shape};
@@ -40,11 +43,22 @@ fn numpy_archives_of_all_kinds_hold_the_same_samples() {
     let plain = open(&path("plain.npz"), Part::Test).unwrap();
     assert_eq!((plain.samples.len(), plain.samples.shape()), (7, &[3, 4, 5][..]));
     assert!(plain.samples.is_bytes());
-    for name in ["compressed.npz", "floats.npz", "doubles.npz", "halves.npz"] {
+    for (name, labelled) in [
+        ("compressed.npz", true),
+        ("floats.npz", true),
+        ("doubles.npz", true),
+        ("halves.npz", true),
+        ("fortran.npz", true),
+        ("fortran_compressed.npz", true),
+        ("bare.npy", false),
+        ("fortran.npy", false),
+    ] {
         let other = open(&path(name), Part::Train).unwrap();
-        assert_eq!(other.labels, plain.labels, "{name}");
+        assert_eq!(other.labels, plain.labels.clone().filter(|_| labelled), "{name}");
+        assert_eq!(other.samples.shape(), [3, 4, 5], "{name}");
         let bytes = other.samples.is_bytes();
-        assert_eq!(bytes, name == "compressed.npz");
+        let floats = ["floats.npz", "doubles.npz", "halves.npz", "fortran.npy"];
+        assert_eq!(bytes, !floats.contains(&name));
         let tolerance = if name == "halves.npz" { 0.2 } else { 1e-4 };
         for i in 0..7 {
             for (a, b) in sample(&plain, i).iter().zip(sample(&other, i)) {
@@ -64,9 +78,8 @@ fn labels_of_all_kinds() {
     ));
     assert_eq!(open(&path("unlabelled.npz"), Part::Test).unwrap().labels, None);
     let several = locate(&path("several.npz")).unwrap();
-    let choose = |label: &str| {
-        several.part(Part::Test).open(&OpenOptions { label: Some(label.into()), ..OpenOptions::default() })
-    };
+    let choose =
+        |label: &str| several.part(Part::Test).open(&OpenOptions { label: label.into(), ..OpenOptions::default() });
     assert!(choose("gender").unwrap().labels != choose("age").unwrap().labels);
     assert!(choose("height").unwrap_err().to_string().contains("height"));
 }
@@ -162,7 +175,6 @@ fn data_that_does_not_fit_the_model_is_refused_before_work_begins() {
 #[test]
 fn unusable_files_are_refused_with_a_reason() {
     for (name, reason) in [
-        ("fortran.npz", "Fortran"),
         ("big_endian.npz", "type '>f4'"),
         ("objects.npz", "type '|O'"),
         ("mismatch.npz", "7 samples but 5 labels"),
@@ -194,8 +206,11 @@ fn damaged_files_never_panic() {
             }
         }
     };
-    for name in ["plain.npz", "compressed.npz", "attributes.npz"] {
-        let (bytes, target) = (std::fs::read(path(name)).unwrap(), folder.path().join("x.npz"));
+    let arrays =
+        ["plain.npz", "compressed.npz", "attributes.npz", "fortran_compressed.npz", "names.npz", "fortran.npy"];
+    for name in arrays {
+        let target = folder.path().join(if name.ends_with("npy") { "x.npy" } else { "x.npz" });
+        let bytes = std::fs::read(path(name)).unwrap();
         damage(&bytes, |bytes| try_file(&target, bytes, &target));
     }
     for (name, file) in
@@ -251,4 +266,303 @@ fn some_classes_are_a_set_of_their_own() {
         assert_eq!((read(&some, k), labels[k] + 5), (read(&all, chosen[k]), all_labels[chosen[k]]));
     }
     assert!(open(Some("10-12")).unwrap_err().hint_text().unwrap().contains("0-9"));
+}
+
+/// Options of a task named age, for images of 3×4×5.
+fn age() -> OpenOptions {
+    OpenOptions { task: Some("age".into()), image_shape: Some([3, 4, 5]), ..OpenOptions::default() }
+}
+
+fn open_age(name: &str, options: &OpenOptions) -> Result<Dataset> {
+    locate(&path(name)).unwrap().part(Part::Test).open(options)
+}
+
+/// What an error says: names the task and the file, and what to type.
+fn says(error: &mtz::error::Error, file: &str, hint: &str) {
+    let text = error.to_string();
+    assert!(text.starts_with("task age: ") && text.contains(file), "{text}");
+    assert!(error.hint_text().unwrap_or_default().contains(hint), "{text}: {:?}", error.hint_text());
+}
+
+#[test]
+fn photographs_without_classes_are_unlabelled() {
+    assert!(matches!(locate(&path("photographs")).unwrap(), Parts::Split { .. }));
+    for (folder, part, count) in
+        [("photographs", Part::Train, 3), ("photographs", Part::Test, 2), ("photographs/train", Part::Test, 3)]
+    {
+        let photographs = open(&path(folder), part).unwrap();
+        assert_eq!((photographs.samples.len(), &photographs.labels), (count, &None), "{folder}");
+        let last = count - 1;
+        assert_eq!(sample(&photographs, last), vec![(10 * last + count) as f32; 60]);
+    }
+}
+
+#[test]
+fn what_begins_with_a_dot_is_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = path("photographs/train/0.png");
+    for place in ["cat/0.png", "cat/._0.png", "cat/.ipynb_checkpoints/0.png", ".ipynb_checkpoints/0.png", "dog/1.png"] {
+        let file = folder.path().join(place);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::copy(&image, file).unwrap();
+    }
+    assert_eq!(open(folder.path(), Part::Test).unwrap().labels, Some(Labels::Classes(vec![0, 1])));
+    let flat = open(&folder.path().join("cat"), Part::Test).unwrap();
+    assert_eq!((flat.samples.len(), flat.labels), (1, None));
+}
+
+#[test]
+fn an_empty_class_folder_is_named_and_keeps_its_number() {
+    let folder = tempfile::tempdir().unwrap();
+    for class in ["cat", "dog", "emu"] {
+        std::fs::create_dir(folder.path().join(class)).unwrap();
+    }
+    for file in ["cat/0.png", "emu/0.png", "beside.png"] {
+        std::fs::copy(path("photographs/train/0.png"), folder.path().join(file)).unwrap();
+    }
+    let dataset = open(folder.path(), Part::Test).unwrap();
+    assert_eq!(dataset.labels, Some(Labels::Classes(vec![0, 2])));
+    assert_eq!(dataset.class_names, ["cat", "dog", "emu"]);
+    let notes = dataset.notes.join("\n");
+    assert!(notes.contains("dog has no images") && notes.contains("1 images beside the class folders"), "{notes}");
+}
+
+#[test]
+fn every_format_goes_on_without_labels() {
+    let none = OpenOptions { label: LabelChoice::None, ..age() };
+    for name in [
+        "plain.npz",
+        "several.npz",
+        "ages.npz",
+        "negative.npz",
+        "idx",
+        "idx_gz",
+        "cifar",
+        "cifar100",
+        "images",
+        "bare.npy",
+    ] {
+        let dataset = open_age(name, &none).unwrap();
+        assert_eq!(dataset.labels, None, "{name}");
+        assert!(!dataset.samples.is_empty());
+    }
+    assert_eq!(
+        [LabelChoice::from("none"), LabelChoice::from("y")],
+        [LabelChoice::None, LabelChoice::Array("y".into())]
+    );
+}
+
+#[test]
+fn labels_that_are_none_name_task_and_file() {
+    for name in ["ages.npz", "negative.npz", "mismatch.npz", "several.npz"] {
+        says(&open_age(name, &age()).unwrap_err(), name, "--label age=none");
+    }
+    let fit = |name: &str, outputs: &[usize]| {
+        open_age(name, &age()).and_then(|mut d| d.fit_labels(&network(outputs), OneHot::Classes).map(|()| d))
+    };
+    assert!(fit("plain.npz", &[4]).is_ok());
+    let error = fit("plain.npz", &[2]).unwrap_err();
+    says(&error, "plain.npz", "--label age=none");
+    assert!(error.to_string().contains("labels go up to 3, but output \"y\" has 2 classes"), "{error}");
+    let error = fit("attributes.npz", &[9]).unwrap_err();
+    says(&error, "attributes.npz", "--label age=none");
+    assert!(error.to_string().contains("4 attributes for each sample, but output \"y\" has 9"), "{error}");
+    says(&fit("plain.npz", &[4, 8, 8]).unwrap_err(), "plain.npz", "--label age=none");
+}
+
+#[test]
+fn rows_with_a_single_1_are_classes_unless_outputs_are_yes_or_no() {
+    let fit = |outputs: usize, one_hot| {
+        let mut dataset = open_age("one_hot.npz", &age()).unwrap();
+        dataset.fit_labels(&network(&[outputs]), one_hot).map(|()| (dataset.labels.unwrap(), dataset.notes))
+    };
+    let classes = Labels::Classes(vec![3, 0, 1, 1, 2, 0, 3]);
+    for (outputs, one_hot) in [(4, OneHot::Classes), (10, OneHot::ClassesUnlessTheyFit)] {
+        let (labels, notes) = fit(outputs, one_hot).unwrap();
+        assert_eq!(labels, classes);
+        assert!(notes.len() == 1 && notes[0].contains("one_hot.npz: every row") && notes[0].contains("4 classes"));
+    }
+    for one_hot in [OneHot::Attributes, OneHot::ClassesUnlessTheyFit] {
+        let (labels, notes) = fit(4, one_hot).unwrap();
+        assert!(matches!(labels, Labels::Attributes { count: 4, .. }) && notes.is_empty());
+    }
+    assert!(fit(10, OneHot::Attributes).is_err());
+}
+
+#[test]
+fn names_are_classes() {
+    for name in ["names.npz", "names_bytes.npz"] {
+        let mut dataset = open_age(name, &age()).unwrap();
+        assert_eq!(dataset.labels, Some(Labels::Classes(vec![2, 0, 1, 0, 1, 3, 0])), "{name}");
+        assert_eq!(dataset.class_names, ["cat", "dog", "emu", "ox"]);
+        assert!(dataset.notes[0].contains("cat = 0, dog = 1, emu = 2, ox = 3"), "{:?}", dataset.notes);
+        dataset.fit_labels(&network(&[4]), OneHot::Classes).unwrap();
+        assert_eq!(dataset.notes.len(), 1);
+        // As many names as outputs, or the numbers may be others than the network's.
+        dataset.fit_labels(&network(&[6]), OneHot::Classes).unwrap();
+        assert!(dataset.notes[1].contains("4 classes (cat, dog, emu, …)"), "{:?}", dataset.notes);
+    }
+}
+
+#[test]
+fn labels_counted_from_one_are_shifted() {
+    let fit = |outputs: usize| {
+        let mut dataset = open_age("from_one.npz", &age()).unwrap();
+        dataset.fit_labels(&network(&[outputs]), OneHot::Classes).map(|()| (dataset.labels.unwrap(), dataset.notes))
+    };
+    let (labels, notes) = fit(4).unwrap();
+    assert_eq!(labels, Labels::Classes(vec![0, 1, 2, 3, 3, 1, 0]));
+    assert!(notes[0].contains("counted from 1 to 4"), "{notes:?}");
+    let (labels, notes) = fit(5).unwrap();
+    assert_eq!(labels, Labels::Classes(vec![1, 2, 3, 4, 4, 2, 1]));
+    assert!(notes[0].contains("no label is 0"), "{notes:?}");
+    assert!(fit(3).is_err());
+}
+
+#[test]
+fn channels_at_the_end_are_turned() {
+    let first = || open_age("plain.npz", &age()).unwrap();
+    let last = || open_age("channels_last.npz", &age()).unwrap();
+    let per_channel = Normalisation { mean: vec![0.1, 0.2, 0.3], std: vec![0.5, 0.6, 0.7], ..Normalisation::default() };
+    for n in [Normalisation::default(), per_channel] {
+        for shape in [[3, 4, 5], [4, 5, 3]] {
+            let expected = Feed::new(first(), &network(&shape), n.clone()).unwrap().batch(&[0, 6]).unwrap();
+            let turned = Feed::new(last(), &network(&shape), n.clone()).unwrap();
+            assert_eq!(turned.batch(&[0, 6]).unwrap(), expected, "{shape:?} {n:?}");
+            let note = turned.notes().iter().any(|n| n.contains("[N, 4, 5, 3] is read as [N, 3, 4, 5]"));
+            assert_eq!(note, shape == [3, 4, 5], "{:?}", turned.notes());
+        }
+    }
+    let before_there_is_a_network = last().with_channels_first();
+    assert_eq!(before_there_is_a_network.samples.shape(), [3, 4, 5]);
+    assert_eq!(sample(&before_there_is_a_network, 3), sample(&first(), 3));
+    assert_eq!(first().with_channels_first().samples.shape(), [3, 4, 5]);
+}
+
+#[test]
+fn labels_in_fortran_order() {
+    let Some(Labels::Attributes { count: 4, values }) = open_age("fortran_attributes.npz", &age()).unwrap().labels
+    else {
+        panic!()
+    };
+    assert_eq!(values, (0..28).map(|i| i % 3 == 0).collect::<Vec<_>>());
+}
+
+#[test]
+fn floats_up_to_255_are_noticed() {
+    let notes = |name: &str, n: Normalisation| {
+        Feed::new(open_age(name, &age()).unwrap(), &network(&[3, 4, 5]), n).unwrap().notes().join("")
+    };
+    let text = notes("floats_255.npz", Normalisation::default());
+    assert!(text.starts_with("task age: ") && text.contains("--scale 0.00392157") && text.contains("--raw"), "{text}");
+    let plain = Normalisation::default();
+    for n in [
+        Normalisation { raw: true, ..plain.clone() },
+        Normalisation { scale: Some(1.0), ..plain.clone() },
+        Normalisation { mean: vec![120.0], ..plain.clone() },
+    ] {
+        assert_eq!(notes("floats_255.npz", n), "");
+    }
+    assert_eq!(notes("floats.npz", plain.clone()) + &notes("plain.npz", plain), "");
+}
+
+#[test]
+fn numbers_that_are_none_are_found_when_they_are_read() {
+    let feed = Feed::new(open_age("nan.npz", &age()).unwrap(), &network(&[3, 4, 5]), Normalisation::default());
+    let feed = feed.unwrap();
+    assert!(feed.batch(&[0, 1, 2, 4, 5, 6]).is_ok());
+    let error = feed.batch(&[2, 3]).unwrap_err();
+    says(&error, "nan.npz", "numpy.isfinite");
+    assert!(error.to_string().contains("sample 3 has NaN"), "{error}");
+}
+
+/// Four images, two of them no images, and one that is cut off.
+fn some_bad_images() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let png = std::fs::read(path("large_images/a/big.png")).unwrap();
+    for class in ["cat", "dog"] {
+        std::fs::create_dir(folder.path().join(class)).unwrap();
+        std::fs::write(folder.path().join(class).join("0.png"), &png).unwrap();
+    }
+    std::fs::write(folder.path().join("cat/1.png"), &png[..png.len() / 2]).unwrap();
+    std::fs::write(folder.path().join("cat/2.jpg"), "no image").unwrap();
+    folder
+}
+
+#[test]
+fn images_that_cannot_be_read_are_refused_or_skipped() {
+    let folder = some_bad_images();
+    let fitted = OpenOptions { image_fit: ImageFit::Stretch, ..age() };
+    let open = |options: &OpenOptions| locate(folder.path()).unwrap().part(Part::Test).open(options);
+    let all = Feed::new(open(&fitted).unwrap(), &network(&[3, 4, 5]), Normalisation::default()).unwrap();
+    assert_eq!(all.len(), 4);
+    for (index, file) in [(1, "1.png"), (2, "2.jpg")] {
+        says(&all.batch(&[index]).unwrap_err(), file, "--skip-bad");
+    }
+    let good = open(&OpenOptions { skip_bad: true, ..fitted.clone() }).unwrap();
+    assert_eq!(good.labels, Some(Labels::Classes(vec![0, 1])));
+    assert_eq!(sample(&good, 1), all.batch(&[3]).unwrap().data().iter().map(|x| x * 255.0).collect::<Vec<_>>());
+    assert!(good.notes[0].ends_with("2 of 4 images cannot be read and are skipped: 1.png, 2.jpg"), "{:?}", good.notes);
+    // Another size is no damage.
+    says(&open(&OpenOptions { skip_bad: true, ..age() }).unwrap_err(), "0.png", "--resize");
+    for class in ["cat", "dog"] {
+        std::fs::write(folder.path().join(class).join("0.png"), "").unwrap();
+    }
+    let error = open(&OpenOptions { skip_bad: true, ..fitted }).unwrap_err();
+    assert!(error.to_string().contains("none of the 4 images"), "{error}");
+}
+
+#[test]
+fn decoded_images_are_kept_within_a_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: Vec<PathBuf> = (0..20).map(|k| folder.path().join(format!("{k:02}.png"))).collect();
+    for (k, file) in files.iter().enumerate() {
+        std::fs::copy(path(&format!("photographs/train/{}.png", k % 3)), file).unwrap();
+    }
+    let feed = |cache: &ImageCache| {
+        let options = OpenOptions { cache: cache.clone(), ..age() };
+        let dataset = locate(folder.path()).unwrap().part(Part::Test).open(&options).unwrap();
+        Feed::new(dataset, &network(&[3, 4, 5]), Normalisation::default()).unwrap()
+    };
+    let plain = feed(&ImageCache::default());
+    let (roomy, tight) = (ImageCache::new(1 << 20), ImageCache::new(5 * 60 + 59));
+    let (all, shared, some) = (feed(&roomy), feed(&roomy), feed(&tight));
+    // Images of 60 bytes; what is shared counts once.
+    assert_eq!([&plain, &all, &shared, &some].map(Feed::cache_bytes), [0, 20 * 60, 0, 359]);
+    let expected = plain.batch(&plain.all()).unwrap();
+    for feed in [&all, &shared, &some] {
+        for _ in 0..2 {
+            assert_eq!(feed.batch(&feed.all()).unwrap(), expected);
+        }
+    }
+    // Without the files only what was kept is left.
+    files.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    let kept = |feed: &Feed| feed.all().into_iter().filter(|&i| feed.batch(&[i]).is_ok()).count();
+    assert_eq!([&plain, &all, &shared, &some].map(kept), [0, 20, 20, 5]);
+}
+
+#[test]
+fn samples_that_are_all_the_same_are_refused() {
+    let feed = |name: &str, part: Part| {
+        let dataset = locate(&path(name)).unwrap().part(part).open(&age()).unwrap();
+        let shape = dataset.samples.shape().to_vec();
+        Feed::new(dataset, &network(&shape), Normalisation::default()).unwrap()
+    };
+    assert!(feed("plain.npz", Part::Train).check_variety().is_ok());
+    let error = feed("same.npz", Part::Train).check_variety().unwrap_err();
+    says(&error, "same.npz", "different samples");
+    assert!(error.to_string().contains("all samples are the same"), "{error}");
+    let error = feed("cifar100", Part::Train).check_variety().unwrap_err();
+    assert!(error.to_string().contains("only one sample"), "{error}");
+}
+
+#[test]
+fn unknown_data_gets_a_list_of_what_is_known() {
+    let error = locate(&golden().join("hostile")).unwrap_err();
+    assert!(error.to_string().contains("there is no such file"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let hint = locate(folder.path()).unwrap_err().hint_text().unwrap().to_owned();
+    for word in [".npz", ".npy", "IDX", "CIFAR", "images", "train/"] {
+        assert!(hint.contains(word), "{hint}");
+    }
 }

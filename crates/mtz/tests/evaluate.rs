@@ -45,7 +45,7 @@ fn judge(
     let y = build(&mut graph, x);
     graph.add_output(y);
     let samples = Rows(rows.iter().map(|r| r.to_vec()).collect(), vec![width]);
-    let dataset = Dataset { samples: Box::new(samples), labels: Some(labels) };
+    let dataset = Dataset::new(Box::new(samples), Some(labels));
     let feed = Feed::new(dataset, &graph, Normalisation::default()).unwrap();
     evaluate(&graph, &feed, Options { batch_size: 2, memory: DEFAULT_MEMORY }, |_| {})
 }

@@ -43,7 +43,7 @@ fn network(architecture: &str, seed: u64) -> Graph {
 }
 
 fn feed(graph: &Graph) -> Feed {
-    Feed::new(Dataset { samples: Box::new(Spots), labels: None }, graph, Normalisation::default()).unwrap()
+    Feed::new(Dataset::new(Box::new(Spots), None), graph, Normalisation::default()).unwrap()
 }
 
 /// Zeros at random.

@@ -46,7 +46,7 @@ impl Samples for Sides {
 
 fn feed(graph: &Graph) -> Feed {
     let labels = Labels::Classes((0..400).map(|i| i % 2).collect());
-    let dataset = Dataset { samples: Box::new(Sides(vec![1, 16, 16])), labels: Some(labels) };
+    let dataset = Dataset::new(Box::new(Sides(vec![1, 16, 16])), Some(labels));
     Feed::new(dataset, graph, Normalisation::default()).unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 use super::Workshop;
 use crate::bundled;
-use mtz::data::{Classes, Dataset, OpenOptions, Part, Parts, locate};
+use mtz::data::{Classes, Dataset, LabelChoice, OpenOptions, Part, Parts, locate};
 use mtz::error::{Error, Result};
 
 /// A task to train for.
@@ -67,7 +67,11 @@ impl Workshop<'_> {
             e.hint(format!("--data-dir should contain a folder {name}, or {name}-train.npz and {name}-test.npz"))
         };
         let classes = subject.classes.map(str::parse::<Classes>).transpose().map_err(Error::usage)?;
-        let options = OpenOptions { label: subject.label.map(str::to_owned), classes, ..OpenOptions::default() };
+        let options = OpenOptions {
+            label: subject.label.map_or(LabelChoice::Usual, LabelChoice::from),
+            classes,
+            ..OpenOptions::default()
+        };
         let parts: Parts = parts.map_err(missing)?;
         if folder.exists() && matches!(parts, Parts::Whole(_)) {
             return Err(missing(Error::data(format!("{} has no test part", folder.display()))));

@@ -128,17 +128,10 @@ impl Array {
     /// All numbers in row-major order.
     pub fn numbers(&self) -> Result<Vec<f64>> {
         let mut all = Vec::new();
-        let size = self.records.size();
-        // Many small records at a time.
-        let block = (1usize << 20).checked_div(size).unwrap_or(1).max(1);
-        for start in (0..self.records.count()).step_by(block) {
-            let count = block.min(self.records.count() - start);
-            let mut bytes = vec![0; size.saturating_mul(count)];
-            self.records.read_several(start, &mut bytes)?;
-            for record in bytes.chunks(size.max(1)) {
-                self.element.for_each(record.get(self.skip..).unwrap_or_default(), |x| all.push(x));
-            }
-        }
+        self.records.for_each(|record| {
+            self.element.for_each(record.get(self.skip..).unwrap_or_default(), |x| all.push(x));
+            Ok(())
+        })?;
         Ok(all)
     }
 }

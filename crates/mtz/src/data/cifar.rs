@@ -2,14 +2,14 @@
 
 use super::array::{Array, Joined};
 use super::records::Records;
-use super::{Dataset, Labels};
+use super::{Dataset, LabelChoice, Labels, Origin};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 const IMAGE: usize = 3 * 32 * 32;
 
 /// Images and (fine) labels of several files, in order.
-pub(super) fn open(files: &[PathBuf]) -> Result<Dataset> {
+pub(super) fn open(files: &[PathBuf], choice: &LabelChoice, origin: Origin) -> Result<Dataset> {
     let (mut arrays, mut classes) = (Vec::new(), Vec::new());
     for path in files {
         let label_bytes = label_bytes(path)?;
@@ -20,14 +20,16 @@ pub(super) fn open(files: &[PathBuf]) -> Result<Dataset> {
             Records::in_file(path, 0, size, count)
         };
         let records = open()?;
-        let mut record = vec![0; records.size()];
-        for i in 0..records.count() {
-            records.read(i, &mut record)?;
-            classes.extend(record.get(label_bytes - 1).map(|&c| u32::from(c)));
+        if *choice != LabelChoice::None {
+            records.for_each(|record| {
+                classes.extend(record.get(label_bytes - 1).map(|&c| u32::from(c)));
+                Ok(())
+            })?;
         }
         arrays.push(Array::behind(records, label_bytes, vec![3, 32, 32]));
     }
-    Ok(Dataset { samples: Box::new(Joined(arrays)), labels: Some(Labels::Classes(classes)) })
+    let labels = (*choice != LabelChoice::None).then_some(Labels::Classes(classes));
+    Ok(Dataset { origin, ..Dataset::new(Box::new(Joined(arrays)), labels) })
 }
 
 /// One or two labels per record: whichever divides the file into whole records.

@@ -27,9 +27,17 @@ impl FromStr for Classes {
 }
 
 /// Some of the samples.
-struct Chosen {
+pub(super) struct Chosen {
     all: Box<dyn Samples>,
     chosen: Vec<usize>,
+}
+
+impl Chosen {
+    /// A dataset of the samples with these numbers.
+    pub fn of(dataset: Dataset, chosen: Vec<usize>) -> Dataset {
+        let labels = dataset.labels.map(|labels| labels.of(&chosen));
+        Dataset { samples: Box::new(Self { all: dataset.samples, chosen }), labels, ..dataset }
+    }
 }
 
 impl Samples for Chosen {
@@ -49,6 +57,10 @@ impl Samples for Chosen {
         let index = self.chosen.get(index).ok_or_else(|| Error::data(format!("there is no sample {index}")))?;
         self.all.read(*index, out)
     }
+
+    fn cache_bytes(&self) -> u64 {
+        self.all.cache_bytes()
+    }
 }
 
 impl Classes {
@@ -58,16 +70,19 @@ impl Classes {
             return Err(Error::usage("--classes needs data with a class for each sample"));
         };
         let wanted = labels.iter().enumerate().filter(|(_, class)| self.0.contains(class));
-        let (chosen, classes): (Vec<usize>, Vec<u32>) = wanted.map(|(i, class)| (i, class - self.0.start())).unzip();
+        let chosen: Vec<usize> = wanted.map(|(i, _)| i).collect();
         if chosen.is_empty() {
             let last = labels.iter().max().copied().unwrap_or(0);
             return Err(Error::usage(format!("no sample has a class of {}-{}", self.0.start(), self.0.end()))
                 .hint(format!("the data has classes 0-{last}")));
         }
-        Ok(Dataset {
-            samples: Box::new(Chosen { all: dataset.samples, chosen }),
-            labels: Some(Labels::Classes(classes)),
-        })
+        let mut dataset = Chosen::of(dataset, chosen);
+        if let Some(Labels::Classes(classes)) = &mut dataset.labels {
+            classes.iter_mut().for_each(|class| *class -= self.0.start());
+        }
+        let names = (0u32..).zip(&dataset.class_names).filter(|(class, _)| self.0.contains(class));
+        dataset.class_names = names.map(|(_, name)| name.clone()).collect();
+        Ok(dataset)
     }
 }
 

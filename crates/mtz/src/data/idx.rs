@@ -2,7 +2,7 @@
 
 use super::array::{Array, Element};
 use super::records::Records;
-use super::{Dataset, Labels, Samples};
+use super::{Dataset, LabelChoice, Labels, Origin, Samples};
 use crate::error::{Error, Result};
 use flate2::read::GzDecoder;
 use std::fs::File;
@@ -10,8 +10,16 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 /// Images as N×1×height×width, and their labels.
-pub(super) fn open(images: &Path, labels: &Path) -> Result<Dataset> {
-    dataset(images, array(images, 3)?, array(labels, 1)?)
+pub(super) fn open(images: &Path, labels: &Path, choice: &LabelChoice, origin: Origin) -> Result<Dataset> {
+    let samples = array(images, 3)?;
+    let dataset = match choice {
+        LabelChoice::None => Dataset::new(Box::new(samples), None),
+        _ => {
+            let labels = array(labels, 1).and_then(|labels| dataset(images, samples, labels));
+            labels.map_err(|e| origin.label_error(e))?
+        }
+    };
+    Ok(Dataset { origin, ..dataset })
 }
 
 /// The same from gzipped bytes in memory.
@@ -31,7 +39,7 @@ fn dataset(path: &Path, samples: Array, labels: Array) -> Result<Dataset> {
     if labels.len() != samples.len() {
         return Err(Error::data(format!("{}: {} images but {} labels", path.display(), samples.len(), labels.len())));
     }
-    Ok(Dataset { samples: Box::new(samples), labels: Some(labels) })
+    Ok(Dataset::new(Box::new(samples), Some(labels)))
 }
 
 fn array(path: &Path, rank: u8) -> Result<Array> {

@@ -3,6 +3,7 @@
 use super::Samples;
 use super::array::Array;
 use crate::error::{Error, Result};
+use std::collections::BTreeMap;
 
 /// The right answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,17 @@ impl Labels {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The labels of the samples with these numbers.
+    pub(super) fn of(&self, chosen: &[usize]) -> Self {
+        match self {
+            Self::Classes(classes) => Self::Classes(chosen.iter().filter_map(|&i| classes.get(i).copied()).collect()),
+            Self::Attributes { count, values } => {
+                let row = |&i: &usize| values.get(i.saturating_mul(*count)..)?.get(..*count);
+                Self::Attributes { count: *count, values: chosen.iter().filter_map(row).flatten().copied().collect() }
+            }
+        }
     }
 
     /// Several labels of the same samples as one row of attributes: two classes are one of them, more classes one each.
@@ -69,6 +81,16 @@ impl Labels {
         Ok(Self::Attributes { count: widths.iter().sum(), values })
     }
 
+    /// The class of each row with exactly one 1, if all rows are like that and have at least two attributes.
+    pub(super) fn one_hot(&self) -> Option<Vec<u32>> {
+        let Self::Attributes { count, values } = self else { return None };
+        let class = |row: &[bool]| {
+            let mut ones = row.iter().zip(0u32..).filter(|(one, _)| **one).map(|(_, class)| class);
+            ones.next().filter(|_| ones.next().is_none())
+        };
+        if *count < 2 { None } else { values.chunks(*count).map(class).collect() }
+    }
+
     /// From N class indices, or N×K attributes that are 0 or 1.
     pub(super) fn from_array(array: &Array) -> Result<Self> {
         let shape = array.full_shape();
@@ -89,8 +111,52 @@ impl Labels {
                 Ok(Self::Attributes { count, values: numbers.iter().map(attribute).collect::<Result<_>>()? })
             }
             _ => Err(Error::data(format!("labels of shape {shape:?} and type {:?}", array.element()))
-                .hint("labels are N class indices (integers), or N×K attributes that are 0 or 1")),
+                .hint("labels are N class indices (y.astype(int)) or names, or N×K attributes that are 0 or 1")),
         }
+    }
+}
+
+/// Names of classes, as they come sample by sample.
+#[derive(Default)]
+pub(super) struct Names {
+    /// Each name with the order it came in.
+    known: BTreeMap<String, u32>,
+    samples: Vec<u32>,
+}
+
+impl Names {
+    /// Takes the name of the next sample; zeros at its end fill it up.
+    pub fn add(&mut self, name: String) -> Result<()> {
+        /// More are no classes, but a mistake.
+        const MOST: usize = 100_000;
+        let name = name.trim_end_matches('\0');
+        let next = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        let class = match self.known.get(name) {
+            Some(&class) => class,
+            None if self.known.len() >= MOST => {
+                return Err(Error::data(format!("more than {MOST} different names")));
+            }
+            None => *self.known.entry(name.to_owned()).or_insert(next),
+        };
+        self.samples.push(class);
+        Ok(())
+    }
+
+    /// Classes in the order of the names, with the names. Whole numbers that are written as texts are the classes
+    /// themselves.
+    pub fn labels(self) -> (Labels, Vec<String>) {
+        let numbers: Option<Vec<u32>> = self.known.keys().map(|name| name.parse().ok()).collect();
+        let mut class_of = vec![0; self.known.len()];
+        for (place, &came) in self.known.values().enumerate() {
+            let class = numbers.as_ref().and_then(|n| n.get(place).copied());
+            if let Some(slot) = usize::try_from(came).ok().and_then(|came| class_of.get_mut(came)) {
+                *slot = class.unwrap_or(u32::try_from(place).unwrap_or(u32::MAX));
+            }
+        }
+        let class = |came: u32| usize::try_from(came).ok().and_then(|came| class_of.get(came).copied()).unwrap_or(0);
+        let classes = self.samples.iter().map(|&came| class(came)).collect();
+        let names = if numbers.is_some() { Vec::new() } else { self.known.into_keys().collect() };
+        (Labels::Classes(classes), names)
     }
 }
 
@@ -102,6 +168,31 @@ fn bad(what: &str, x: f64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn named(names: &[&str]) -> (Labels, Vec<String>) {
+        let mut all = Names::default();
+        names.iter().for_each(|n| all.add((*n).to_owned()).unwrap());
+        all.labels()
+    }
+
+    #[test]
+    fn names_are_classes_in_their_order() {
+        let (labels, names) = named(&["dog", "cat\0\0", "emu", "cat"]);
+        assert_eq!(labels, Labels::Classes(vec![1, 0, 2, 0]));
+        assert_eq!(names, ["cat", "dog", "emu"]);
+        // As texts, 10 would stand in front of 2.
+        assert_eq!(named(&["2", "10", "0"]), (Labels::Classes(vec![2, 10, 0]), vec![]));
+    }
+
+    #[test]
+    fn rows_with_one_1_are_classes() {
+        let rows =
+            |count, values: &[u8]| Labels::Attributes { count, values: values.iter().map(|v| *v == 1).collect() };
+        assert_eq!(rows(3, &[0, 1, 0, 0, 0, 1]).one_hot(), Some(vec![1, 2]));
+        assert_eq!(rows(3, &[0, 1, 0, 0, 0, 0]).one_hot(), None);
+        assert_eq!(rows(3, &[0, 1, 0, 1, 0, 1]).one_hot(), None);
+        assert_eq!(rows(1, &[1, 1]).one_hot(), None);
+    }
 
     #[test]
     fn several_labels_become_attributes() {

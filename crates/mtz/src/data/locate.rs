@@ -1,6 +1,6 @@
 //! What a path holds: which format, and which parts for learning and for testing.
 
-use super::{Dataset, OpenOptions, cifar, idx, images, npz};
+use super::{Dataset, LabelChoice, OpenOptions, Origin, cifar, idx, images, npy, npz};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,16 @@ use std::path::{Path, PathBuf};
 pub enum Location {
     /// A numpy archive.
     Npz(PathBuf),
+    /// A bare numpy array: samples without labels.
+    Npy(PathBuf),
     /// MNIST's format: images and labels.
     Idx(PathBuf, PathBuf),
     /// CIFAR's binary files.
     Cifar(Vec<PathBuf>),
     /// One sub-folder of images per class.
     ClassFolders(PathBuf),
+    /// Images directly in a folder, without labels.
+    Images(PathBuf),
 }
 
 /// What a path holds.
@@ -52,31 +56,34 @@ impl Parts {
 }
 
 impl Location {
-    /// Opens the samples and reads the labels.
+    /// Opens the samples and reads the labels. Errors and notes name the task, if the options do, and the file.
     pub fn open(&self, options: &OpenOptions) -> Result<Dataset> {
-        let dataset = match self {
-            Self::Npz(path) => npz::open(path, options.label.as_deref())?,
-            Self::Idx(images, labels) => idx::open(images, labels)?,
-            Self::Cifar(files) => cifar::open(files)?,
-            Self::ClassFolders(folder) => {
-                let shape = options.image_shape.ok_or_else(|| {
-                    Error::data(format!("{}: images need a model that takes images", folder.display()))
-                        .hint("the model's input should be N×channels×height×width")
-                })?;
-                images::open(folder, shape, options.image_fit)?
-            }
-        };
-        if options.label.is_some() && !matches!(self, Self::Npz(_)) {
-            return Err(Error::usage("--label names an array of an .npz; this data has one label only"));
+        let origin = Origin { task: options.task.clone(), path: Some(self.path().to_owned()) };
+        self.open_as(options, &origin).map_err(|e| origin.error(e))
+    }
+
+    fn open_as(&self, options: &OpenOptions, origin: &Origin) -> Result<Dataset> {
+        if matches!(options.label, LabelChoice::Array(_)) && !matches!(self, Self::Npz(_)) {
+            let labels = if matches!(self, Self::Npy(_) | Self::Images(_)) { "no labels" } else { "one label only" };
+            return Err(Error::usage(format!("--label names an array of an .npz; this data has {labels}")));
         }
+        let own = origin.clone();
+        let dataset = match self {
+            Self::Npz(path) => npz::open(path, &options.label, own)?,
+            Self::Npy(path) => npy::open(path, own)?,
+            Self::Idx(images, labels) => idx::open(images, labels, &options.label, own)?,
+            Self::Cifar(files) => cifar::open(files, &options.label, own)?,
+            Self::ClassFolders(folder) => images::open_classes(folder, options, own)?,
+            Self::Images(folder) => images::open_flat(folder, options, own)?,
+        };
         if dataset.samples.is_empty() {
-            return Err(Error::data(format!("{}: no samples", self.path().display())));
+            return Err(Error::data("no samples"));
         }
         if let Some(labels) = &dataset.labels
             && labels.len() != dataset.samples.len()
         {
             let (samples, labels) = (dataset.samples.len(), labels.len());
-            return Err(Error::data(format!("{}: {samples} samples but {labels} labels", self.path().display())));
+            return Err(origin.label_error(Error::data(format!("{samples} samples but {labels} labels"))));
         }
         match &options.classes {
             Some(classes) => classes.of(dataset),
@@ -84,9 +91,11 @@ impl Location {
         }
     }
 
-    fn path(&self) -> &Path {
+    /// The file or folder; of several files the first.
+    pub fn path(&self) -> &Path {
         match self {
-            Self::Npz(path) | Self::Idx(path, _) | Self::ClassFolders(path) => path,
+            Self::Npz(path) | Self::Npy(path) | Self::Idx(path, _) => path,
+            Self::ClassFolders(path) | Self::Images(path) => path,
             Self::Cifar(files) => files.first().map_or(Path::new(""), PathBuf::as_path),
         }
     }
@@ -100,6 +109,7 @@ pub fn locate(path: &Path) -> Result<Parts> {
     }
     match path.extension().and_then(|e| e.to_str()) {
         Some("npz") => Ok(Parts::Whole(Location::Npz(path.to_owned()))),
+        Some("npy") => Ok(Parts::Whole(Location::Npy(path.to_owned()))),
         Some("bin") => Ok(Parts::Whole(Location::Cifar(vec![path.to_owned()]))),
         _ => Err(unknown(path)),
     }
@@ -132,16 +142,29 @@ fn folder(path: &Path) -> Result<Parts> {
         (Some(train), bins(&["test"]))
     } else if path.join("train").is_dir() && path.join("test").is_dir() {
         (Some(only(&path.join("train"))?), Some(only(&path.join("test"))?))
-    } else if images::sub_folders(path)?.is_empty() {
-        return Err(unknown(path));
     } else {
-        (Some(Location::ClassFolders(path.to_owned())), None)
+        (images(path)?, None)
     };
     match (train, test) {
         (Some(train), Some(test)) => Ok(Parts::Split { train, test }),
         (Some(all), None) | (None, Some(all)) => Ok(Parts::Whole(all)),
         (None, None) => Err(unknown(path)),
     }
+}
+
+/// A folder with images: in its sub-folders, which are classes then, or directly inside.
+fn images(path: &Path) -> Result<Option<Location>> {
+    let folders = images::sub_folders(path)?;
+    let classes = Some(Location::ClassFolders(path.to_owned()));
+    for folder in &folders {
+        if !images::images_in(folder)?.is_empty() {
+            return Ok(classes);
+        }
+    }
+    if !images::images_in(path)?.is_empty() {
+        return Ok(Some(Location::Images(path.to_owned())));
+    }
+    Ok(classes.filter(|_| !folders.is_empty()))
 }
 
 /// MNIST's file names end in the rank and type: images-idx3-ubyte, labels-idx1-ubyte.
@@ -159,7 +182,7 @@ fn only(path: &Path) -> Result<Location> {
 
 fn unknown(path: &Path) -> Error {
     Error::data(format!("{}: no samples found", path.display())).hint(
-        "data is an .npz file, a CIFAR .bin file, or a folder with MNIST's IDX files, CIFAR's .bin files, or one \
-         sub-folder of images per class",
+        "data is an .npz or .npy file, a CIFAR .bin file, or a folder: of images, flat or one sub-folder per class, \
+         of MNIST's IDX files, or of CIFAR's .bin files; a folder with train/ and test/ gives both parts",
     )
 }

@@ -76,6 +76,30 @@ impl Records {
         self.size
     }
 
+    /// Calls `f` with every record in order; many small ones are read at a time.
+    pub fn for_each(&self, mut f: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let block = (1usize << 20).checked_div(self.size).unwrap_or(1).max(1);
+        for start in (0..self.count).step_by(block) {
+            let mut bytes = vec![0; self.size.saturating_mul(block.min(self.count - start))];
+            self.read_several(start, &mut bytes)?;
+            bytes.chunks(self.size.max(1)).try_for_each(&mut f)?;
+        }
+        Ok(())
+    }
+
+    /// The array of `count` samples of this shape whose numbers these records hold in Fortran order: each record is
+    /// one number of all samples, and the
+    /// first axis of the shape runs fastest. Brought into C order sample by sample, into memory or a temporary file.
+    pub fn turned(&self, shape: &[usize], entry: usize, count: usize) -> Result<Self> {
+        let size = shape.iter().try_fold(entry, |n, &d| n.checked_mul(d)).filter(|&size| size <= BLOCK);
+        let size = size.ok_or_else(|| {
+            Error::data(format!("{}: samples in Fortran order are too large to be turned", self.path.display()))
+                .hint("save numpy.ascontiguousarray(x) instead")
+        })?;
+        let turning = Turning { columns: self, shape, entry, size, count, next: 0, block: Vec::new(), read: 0 };
+        Self::from_stream(&self.path, turning, size, count)
+    }
+
     /// Reads record `index` into `out`, which is as long as a record.
     pub fn read(&self, index: usize, out: &mut [u8]) -> Result<()> {
         self.read_several(index, out)
@@ -88,7 +112,13 @@ impl Records {
         if records.and_then(|n| n.checked_add(index)).is_none_or(|end| end > self.count) {
             return Err(missing());
         }
-        let start = total(self.size, index).and_then(|n| n.checked_add(self.offset)).ok_or_else(missing)?;
+        self.read_bytes(total(self.size, index).ok_or_else(missing)?, out)
+    }
+
+    /// Reads the bytes from `start` on, counted from the first record.
+    fn read_bytes(&self, start: u64, out: &mut [u8]) -> Result<()> {
+        let missing = || Error::data(format!("{}: there is no byte {start}", self.path.display()));
+        let start = start.checked_add(self.offset).ok_or_else(missing)?;
         match &self.source {
             Source::Memory(bytes) => {
                 let from = usize::try_from(start).ok().and_then(|s| bytes.get(s..)?.get(..out.len()));
@@ -102,6 +132,77 @@ impl Records {
             }
         }
         Ok(())
+    }
+}
+
+/// Samples are brought into C order in blocks of this size.
+const BLOCK: usize = 64 << 20;
+
+/// The samples of an array in Fortran order, one behind the other.
+struct Turning<'a> {
+    columns: &'a Records,
+    /// The shape of one sample.
+    shape: &'a [usize],
+    /// Bytes of one number.
+    entry: usize,
+    /// Bytes of one sample.
+    size: usize,
+    /// How many samples there are.
+    count: usize,
+    /// The first sample that is not in a block yet.
+    next: usize,
+    block: Vec<u8>,
+    /// How much of the block has been read.
+    read: usize,
+}
+
+impl Turning<'_> {
+    /// Gathers the next samples: of each number, those of all samples of the block stand together.
+    fn fill(&mut self) -> Result<()> {
+        let samples = BLOCK.checked_div(self.size).unwrap_or(1).max(1).min(self.count - self.next);
+        (self.block, self.read) = (vec![0; self.size.saturating_mul(samples)], 0);
+        let mut column = vec![0; self.entry.saturating_mul(samples)];
+        // The position of a number in C order, while its coordinates count up with the first axis in front.
+        let mut strides = vec![self.entry; self.shape.len()];
+        for axis in (1..self.shape.len()).rev() {
+            let stride = strides.get(axis).zip(self.shape.get(axis)).map_or(0, |(s, d)| s.saturating_mul(*d));
+            if let Some(outer) = strides.get_mut(axis - 1) {
+                *outer = stride;
+            }
+        }
+        let mut coordinates = vec![0usize; self.shape.len()];
+        for number in 0..self.columns.count() {
+            let start = total(self.columns.size(), number).zip(total(self.entry, self.next));
+            let start = start.and_then(|(a, b)| a.checked_add(b)).unwrap_or(u64::MAX);
+            self.columns.read_bytes(start, &mut column)?;
+            let place: usize = coordinates.iter().zip(&strides).map(|(c, s)| c.saturating_mul(*s)).sum();
+            for (sample, value) in self.block.chunks_mut(self.size).zip(column.chunks(self.entry)) {
+                if let Some(out) = sample.get_mut(place..place.saturating_add(self.entry)) {
+                    out.copy_from_slice(value);
+                }
+            }
+            for (coordinate, &length) in coordinates.iter_mut().zip(self.shape) {
+                *coordinate += 1;
+                if *coordinate < length {
+                    break;
+                }
+                *coordinate = 0;
+            }
+        }
+        self.next += samples;
+        Ok(())
+    }
+}
+
+impl Read for Turning<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        if self.read == self.block.len() && self.next < self.count {
+            self.fill().map_err(std::io::Error::other)?;
+        }
+        let mut rest = self.block.get(self.read..).unwrap_or_default();
+        let count = rest.read(out)?;
+        self.read += count;
+        Ok(count)
     }
 }
 

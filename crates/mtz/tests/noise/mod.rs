@@ -32,6 +32,6 @@ impl Samples for Noise {
 /// So many images without labels, as a network takes them.
 pub fn noise(graph: &Graph, count: usize) -> Feed {
     let shape = graph[graph.inputs()[0]].shape.at(1)[1..].to_vec();
-    let dataset = Dataset { samples: Box::new(Noise { shape, count }), labels: None };
+    let dataset = Dataset::new(Box::new(Noise { shape, count }), None);
     Feed::new(dataset, graph, Normalisation::default()).unwrap()
 }

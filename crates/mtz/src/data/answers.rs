@@ -1,0 +1,98 @@
+//! Whether labels fit what a network answers, and what they mean where they could mean several things.
+
+use super::{Dataset, Labels};
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::tensor::Dim;
+
+/// What rows with exactly one 1 each are taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OneHot {
+    /// Classes.
+    Classes,
+    /// Classes, unless the network has as many outputs: each of them answers a question of its own.
+    ClassesUnlessTheyFit,
+    /// Attributes, because someone said so.
+    Attributes,
+}
+
+impl Dataset {
+    /// Takes rows with exactly one 1 each for classes, and says so.
+    pub fn take_one_hot_as_classes(&mut self) {
+        let Some(labels @ Labels::Attributes { count, .. }) = &self.labels else { return };
+        let count = *count;
+        if let Some(classes) = labels.one_hot() {
+            self.labels = Some(Labels::Classes(classes));
+            self.note(&format!("every row of the labels has a single 1: they are taken as {count} classes"));
+        }
+    }
+
+    /// Brings the labels into the form the network's first output needs, and refuses those that cannot fit it.
+    pub fn fit_labels(&mut self, graph: &Graph, one_hot: OneHot) -> Result<()> {
+        if self.labels.is_none() {
+            return Ok(());
+        }
+        self.fitted(graph, one_hot).map_err(|e| self.origin.error(self.origin.label_error(e)))
+    }
+
+    fn fitted(&mut self, graph: &Graph, one_hot: OneHot) -> Result<()> {
+        let (name, outputs) = outputs(graph)?;
+        let rows_fit = matches!(&self.labels, Some(Labels::Attributes { count, .. }) if *count == outputs);
+        match one_hot {
+            OneHot::Classes => self.take_one_hot_as_classes(),
+            OneHot::ClassesUnlessTheyFit if !rows_fit => self.take_one_hot_as_classes(),
+            _ => {}
+        }
+        // A single output tells two classes apart.
+        let classes = u32::try_from(outputs.max(2)).unwrap_or(u32::MAX);
+        match &mut self.labels {
+            Some(Labels::Classes(labels)) => {
+                let (least, highest) = (labels.iter().min().copied(), labels.iter().max().copied().unwrap_or(0));
+                let from_one = least.is_some_and(|least| least >= 1);
+                if from_one && highest == classes {
+                    labels.iter_mut().for_each(|label| *label -= 1);
+                    self.note(&format!("labels are counted from 1 to {classes}: read as 0 to {}", classes - 1));
+                } else if highest >= classes {
+                    return Err(Error::data(format!(
+                        "labels go up to {highest}, but output {name} has {outputs} classes"
+                    ))
+                    .hint("is this the data the model was trained for?"));
+                } else if from_one && highest > 1 && self.class_names.is_empty() {
+                    self.note(&format!("no label is 0: labels are taken as counted from 0, up to {}", classes - 1));
+                }
+                let names = self.class_names.len();
+                if names > 0 && u32::try_from(names) != Ok(classes) {
+                    let shown = self.class_names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+                    self.note(&format!(
+                        "the data names {names} classes ({shown}, …), output {name} has {classes}: \
+                         names are numbered in their order"
+                    ));
+                }
+                Ok(())
+            }
+            Some(Labels::Attributes { count, .. }) if *count != outputs => Err(Error::data(format!(
+                "the labels are {count} attributes for each sample, but output {name} has {outputs}"
+            ))
+            .hint("--label NAME chooses another array of the file")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The name of the first output, and how many numbers it has for a sample. Labels are made for one row of them.
+fn outputs(graph: &Graph) -> Result<(String, usize)> {
+    let output = graph.outputs().first().and_then(|id| graph.values().get(id.index()));
+    let value = output.ok_or_else(|| Error::model("the network has no output"))?;
+    let batch = graph.fixed_batch().map_or(Dim::Batch(1), Dim::Fixed);
+    let (first, rest) = value.shape.dims().split_first().unzip();
+    let sizes = rest.and_then(|dims| dims.iter().map(|d| d.fixed()).collect::<Option<Vec<usize>>>());
+    let sizes = sizes.filter(|s| first == Some(&batch) && s.iter().filter(|&&n| n != 1).count() <= 1);
+    let name = format!("{:?}", value.name);
+    match sizes {
+        Some(sizes) => Ok((name, sizes.iter().product())),
+        None => Err(Error::data(format!(
+            "the labels are for one row of scores per sample, but output {name} is {}",
+            value.shape
+        ))),
+    }
+}
