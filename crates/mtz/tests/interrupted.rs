@@ -51,8 +51,7 @@ fn zipped(architecture: &str, plan: &Plan, mut stop: impl FnMut(usize, &str) -> 
     let (a, b) = (network(architecture, 1), network(architecture, 2));
     let feed = feed(&a);
     let start = Joint::beside(vec![Joint::single("a".into(), a).unwrap(), Joint::single("b".into(), b).unwrap()]);
-    let task =
-        |name: &str| Task { name: name.into(), train: &feed, samples: None, test: None, weight: 1.0, mirrored: false };
+    let task = |name: &str| Task::new(name, &feed);
     let listen = |(layer, _, doing): (usize, usize, Doing)| match stop(layer, &doing.to_string()) {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),

@@ -21,8 +21,7 @@ use std::ops::ControlFlow;
 fn zipped(a: &Graph, b: &Graph, plan: &Plan) -> Result<Zipped> {
     let start = Joint::beside(vec![Joint::single("a".into(), a.clone())?, Joint::single("b".into(), b.clone())?])?;
     let feed = noise(a, plan.calibration);
-    let task =
-        |name: &str| Task { name: name.into(), train: &feed, samples: None, test: None, weight: 1.0, mirrored: false };
+    let task = |name: &str| Task::new(name, &feed);
     zip(start, &[task("a"), task("b")], plan, |_| ControlFlow::Continue(()))
 }
 

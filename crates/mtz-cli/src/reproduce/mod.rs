@@ -229,7 +229,7 @@ impl Workshop<'_> {
         let from = Calibration::new(&bench.train, samples, seed);
         let bar = show::stages(self.common.quiet);
         bar.set_message(format!("pruning {architecture} {seed}"));
-        let shares = allocate(&dense, &from, sparsity, |_, _| ControlFlow::Continue(()))?;
+        let shares = allocate(&dense, &from, sparsity, plan.memory, |_, _| ControlFlow::Continue(()))?;
         let listen = |_: usize, _: &mtz::plan::Layer| ControlFlow::Continue(());
         let pruned = prune(&dense, &from, &shares, Method::BrainSurgeon, plan.memory, listen)?;
         let tasks = [bench.task("sparse")];
