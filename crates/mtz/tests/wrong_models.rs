@@ -652,7 +652,25 @@ fn a_residual_network_beside_one_without_sums() {
                     let share = Share::Fraction(0.5);
                     let plan = Plan { streams, share, align: Some(align), ..plan(recipe) };
                     let what = format!("{kinds:?} {count} {streams:?} {recipe:?} {align:?}");
-                    check_file(&what, &zipped(&start, &plan).joint);
+                    let joint = zipped(&start, &plan).joint;
+                    check_file(&what, &joint);
+                    check_alignment(&what, &joint, align);
+                }
+            }
+        }
+    }
+}
+
+/// Where tasks have no stream in common, units that are one stand for each other in later layers; with [`Align::Shared`] no others do.
+fn check_alignment(what: &str, joint: &Joint, align: Align) {
+    for layer in (0..joint.depth()).filter(|l| joint.stream(*l).is_none()) {
+        for (i, a) in joint.members.iter().enumerate() {
+            for b in &joint.members[i + 1..] {
+                for (unit, known) in a.units[layer].iter().zip(&a.aligned[layer]) {
+                    for (other, other_known) in b.units[layer].iter().zip(&b.aligned[layer]) {
+                        assert!(unit != other || known == other_known, "{what}: layer {layer}");
+                        assert!(known != other_known || unit == other || align == Align::All, "{what}: layer {layer}");
+                    }
                 }
             }
         }
