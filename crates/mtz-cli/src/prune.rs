@@ -62,7 +62,7 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     };
     let uniform = read_sparsity(&args.sparsity, &layers)?;
     let sparsity = match (args.global, uniform.first()) {
-        (true, Some(&target)) => allocate(&graph, &from, target, |i, layer| tell(i, layer, "measuring"))?,
+        (true, Some(&target)) => allocate(&graph, &from, target, args.memory, |i, layer| tell(i, layer, "measuring"))?,
         _ => uniform,
     };
     let method = if args.method == MethodName::Obs { Method::BrainSurgeon } else { Method::Magnitude };

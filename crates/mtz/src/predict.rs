@@ -9,8 +9,8 @@ use crate::graph::{Graph, ValueId};
 use crate::linalg::{Factor, Moments, Samples, best_pairs};
 use crate::merge::{Align, Recipe};
 use crate::pipeline::{
-    Plan, Spare, Task, aligned, calibrations, chosen, few_to_measure, measured_at_a_time, networks, of_layer,
-    paired_in_order, retraining as retraining_bytes, rounds, saving, try_steps,
+    Plan, Spare, Task, aligned, calibrations, chosen, few_to_measure, held_out_bytes, measured_at_a_time, networks,
+    of_layer, paired_in_order, retraining as retraining_bytes, rounds, saving, try_steps,
 };
 use crate::plan::{Joint, Member};
 use crate::random;
@@ -113,6 +113,8 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         let asked = plan.recipe == Recipe::Best && layer > 0;
         let alone = f64::from(u8::from(asked));
         let (mut seconds, mut seen, mut size, mut flowing, mut standing) = (0.0, 0, 0, 0, 0);
+        let held = start.members.iter().zip(tasks).zip(&samples);
+        standing += held.map(|((m, task), own)| held_out_bytes(m, task, own, spare.held)).sum::<u64>();
         for (((member, from), way), nodes) in start.members.iter().zip(&from).zip(&mut ways).zip(&rates.nodes) {
             let at = &member.layers[layer];
             let rows = positions(&member.graph, at, from.samples.len());

@@ -71,13 +71,9 @@ pub fn prune(
     if layers.len() != sparsity.len() || sparsity.iter().any(|s| !(0.0..1.0).contains(s)) {
         return Err(Error::usage("every layer needs a sparsity from 0 to below 1"));
     }
-    // Gram matrix, its inverse and a factor, in f64.
-    let widest = layers.iter().zip(sparsity).filter(|(_, s)| **s > 0.0).map(|(l, _)| l).max_by_key(|l| l.columns());
-    if let Some(layer) = widest.filter(|l| method == Method::BrainSurgeon && needed(l) > memory) {
-        let need = needed(layer).div_ceil(1 << 20);
-        return Err(Error::limit(format!("{} inputs need {need} MiB", layer.columns()))
-            .at_node(&layer.name)
-            .hint("--memory sets the limit; --method magnitude needs no statistics"));
+    if method == Method::BrainSurgeon {
+        let at_work = layers.iter().zip(sparsity).filter(|(_, s)| **s > 0.0).map(|(l, _)| l);
+        check_memory(at_work, 0, memory, "--memory sets the limit; --method magnitude needs no statistics")?;
     }
     let (mut graph, mut done, mut walks) = (original.clone(), Vec::new(), Walks::default());
     for (i, (layer, &sparsity)) in layers.iter().zip(sparsity).enumerate() {
@@ -94,10 +90,7 @@ pub fn prune(
                 f64::NAN
             }
             Method::BrainSurgeon => {
-                let images = from.samples.len();
-                let patches = layers.iter().map(|l| bytes_per_image(original, l, images)).max().unwrap_or(0);
-                let from = Calibration { keep: false, beside: 0, ..from.clone() };
-                let from = from.within(memory / 2, memory / 4, original, patches);
+                let from = bounded(from, original, &layers, memory);
                 let seen = moments(&graph, Some(original), layer, &from, &mut walks)?.moments;
                 let rows: Vec<f64> = layer.folded(&graph).into_iter().map(f64::from).collect();
                 let (rows, error) = Surgeon::new(layer, &seen)?.operate(&rows, kept)?;
@@ -111,21 +104,51 @@ pub fn prune(
     Ok(Pruned { graph, layers: done })
 }
 
+/// Refuses layers whose systems do not fit, with `beside` bytes for something else.
+fn check_memory<'l>(layers: impl Iterator<Item = &'l Layer>, beside: u64, memory: u64, hint: &str) -> Result<()> {
+    let need = |layer: &Layer| needed(layer).saturating_add(beside);
+    match layers.max_by_key(|l| need(l)).filter(|l| need(l) > memory) {
+        None => Ok(()),
+        Some(layer) => {
+            let need = need(layer).div_ceil(1 << 20);
+            let text = format!("{} inputs need {need} MiB, {} MiB are allowed", layer.columns(), memory >> 20);
+            Err(Error::limit(text).at_node(&layer.name).hint(hint))
+        }
+    }
+}
+
+/// Statistics as sums, in batches that fit.
+fn bounded<'a>(from: &Calibration<'a>, graph: &Graph, layers: &[Layer], memory: u64) -> Calibration<'a> {
+    let images = from.samples.len();
+    let patches = layers.iter().map(|l| bytes_per_image(graph, l, images)).max().unwrap_or(0);
+    let from = Calibration { keep: false, beside: 0, ..from.clone() };
+    from.within(memory / 2, memory / 4, graph, patches)
+}
+
 /// How much of each layer goes if `sparsity` of all weights go, those that cost least relative to what their layer answers. No layer loses more
-/// than 99 %.
+/// than 99 %. `memory` bounds what the statistics of a layer may take.
 pub fn allocate(
     original: &Graph,
     from: &Calibration,
     sparsity: f64,
+    memory: u64,
     mut listen: impl FnMut(usize, &Layer) -> ControlFlow<()>,
 ) -> Result<Vec<f64>> {
     let layers = Layer::all(original)?;
-    let (mut costs, mut walks): (Vec<(f64, usize)>, _) = (Vec::new(), Walks::default());
+    let weights: usize = layers.iter().map(|l| l.units * l.columns()).sum();
+    let listed = (weights * size_of::<(f64, usize)>()) as u64;
+    check_memory(
+        layers.iter(),
+        listed,
+        memory,
+        "--memory sets the limit; without --global wide layers may stay dense",
+    )?;
+    let from = bounded(from, original, &layers, memory - listed);
+    let (mut costs, mut walks): (Vec<(f64, usize)>, _) = (Vec::with_capacity(weights), Walks::default());
     for (i, layer) in layers.iter().enumerate() {
         if listen(i, layer).is_break() {
             return Err(Error::usage("stopped"));
         }
-        let from = Calibration { keep: false, beside: 0, ..from.clone() };
         let seen = moments(original, Some(original), layer, &from, &mut walks)?.moments;
         let rows: Vec<f64> = layer.folded(original).into_iter().map(f64::from).collect();
         let scale = seen.squares().max(f64::MIN_POSITIVE) / seen.samples() as f64;
@@ -133,7 +156,7 @@ pub fn allocate(
         let weights = own.into_iter().enumerate().filter(|(k, _)| k % (layer.columns() + 1) != layer.columns());
         costs.extend(weights.map(|(_, cost)| (cost / scale, i)));
     }
-    costs.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    costs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut gone = vec![0usize; layers.len()];
     let wanted = (costs.len() as f64 * sparsity).round() as usize;
     costs.iter().take(wanted).for_each(|(_, layer)| gone[*layer] += 1);
@@ -141,7 +164,7 @@ pub fn allocate(
     Ok(layers.iter().zip(&gone).map(share).map(|s| s.min(0.99)).collect())
 }
 
-/// Bytes that pruning a layer takes.
+/// Bytes that pruning a layer takes: Gram matrix, its inverse and a factor, in f64, and weights with their costs.
 pub fn needed(layer: &Layer) -> u64 {
     let size = layer.columns() as u64 + 1;
     4 * 8 * size * size + 3 * 8 * size * layer.units as u64

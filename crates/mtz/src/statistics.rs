@@ -222,6 +222,39 @@ pub fn spread(
     Ok(sums.into_iter().map(|(x, xx)| (x / count, (xx / count - (x / count).powi(2)).max(0.0))).collect())
 }
 
+/// How far the answers of a layer of `merged` are from what `target` says they should be, squared, relative to the square of these; at the end of a residual block
+/// the layer is asked for what brings the sum to the other's, as in [`moments`]. The walk of the other network stands at `until` afterwards.
+pub fn misfit(
+    merged: &Graph,
+    target: &Graph,
+    layer: &Layer,
+    until: usize,
+    from: &Calibration,
+    walks: &mut Walks,
+) -> Result<f64> {
+    let (count, limits) = (from.samples.len(), (from.room, from.memory));
+    let other = layer.sum.map(|s| s.other);
+    let own: Vec<ValueId> = [Some(layer.answer()), other].into_iter().flatten().collect();
+    let (_, wanted) = looked_at(layer, true);
+    let mut answers = walks.merged.step(merged, &own, layer.node, count, limits)?;
+    let mut targets = walks.original.step(target, &[wanted], until, count, limits)?;
+    let (mut error, mut squares) = (0.0, 0.0);
+    for (i, batch) in from.samples.chunks(from.batch_size.max(1)).enumerate() {
+        let x = from.images(i, batch)?;
+        let (answers, targets) = (answers.run(i, &x)?, targets.run(i, &x)?);
+        let (Some(answer), Some(target)) = (answers.first(), targets.first()) else {
+            return Err(Error::model("a layer has no answer"));
+        };
+        let rest = answers.get(1).map(Tensor::data);
+        for (k, (now, right)) in answer.data().iter().zip(target.data()).enumerate() {
+            let right = f64::from(*right) - rest.map_or(0.0, |rest| f64::from(rest[k]));
+            error += (f64::from(*now) - right).powi(2);
+            squares += right.powi(2);
+        }
+    }
+    Ok(error / squares.max(f64::MIN_POSITIVE))
+}
+
 /// What of the merged network a layer's statistics see, and what of the original, if it is asked.
 pub(crate) fn looked_at(layer: &Layer, asked: bool) -> (Vec<ValueId>, ValueId) {
     let sum = layer.sum.filter(|_| asked);

@@ -122,7 +122,7 @@ fn so_many_weights_go_as_asked_for() {
                 assert_eq!(layer.kept, layer.weights - (0.8 * layer.weights as f64).round() as usize);
             }
         }
-        let shares = allocate(&graph, &from, 0.7, |_, _| ControlFlow::Continue(())).unwrap();
+        let shares = allocate(&graph, &from, 0.7, 1 << 30, |_, _| ControlFlow::Continue(())).unwrap();
         let (gone, all) = shares.iter().zip(&layers).fold((0.0, 0.0), |sum, (share, l)| {
             let weights = (l.units * l.columns()) as f64;
             (sum.0 + share * weights, sum.1 + weights)
@@ -148,4 +148,10 @@ fn layers_that_are_too_wide_are_refused_with_a_figure() {
     let error = prune(&graph, &from, &[0.5; 3], Method::BrainSurgeon, 1 << 20, |_, _| ControlFlow::Continue(()));
     let text = error.err().map(|e| e.to_string()).unwrap_or_default();
     assert!(text.contains("256 inputs need 3 MiB"), "{text}");
+    let error = allocate(&graph, &from, 0.5, 1 << 20, |_, _| ControlFlow::Continue(())).unwrap_err();
+    assert!(error.to_string().contains("fc1") && error.to_string().contains("256 inputs need 3 MiB"), "{error}");
+    // With just enough for the systems, batches are small, and the shares are those of large ones.
+    let shares = |memory| allocate(&graph, &from, 0.5, memory, |_, _| ControlFlow::Continue(())).unwrap();
+    let apart = shares(3 << 20).iter().zip(shares(1 << 30)).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(apart < 1e-2, "{apart}");
 }

@@ -229,7 +229,7 @@ impl Workshop<'_> {
         let from = Calibration::new(&bench.train, samples, seed);
         let bar = Stages::new(self.common.quiet);
         bar.advance((0.0, 1.0), &format!("{architecture} {seed}"), "pruning");
-        let shares = allocate(&dense, &from, sparsity, |_, _| ControlFlow::Continue(()))?;
+        let shares = allocate(&dense, &from, sparsity, plan.memory, |_, _| ControlFlow::Continue(()))?;
         let listen = |_: usize, _: &mtz::plan::Layer| ControlFlow::Continue(());
         let pruned = prune(&dense, &from, &shares, Method::BrainSurgeon, plan.memory, listen)?;
         let tasks = [bench.task("sparse")];

@@ -33,7 +33,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
         let from = Calibration::new(&bench.train, order.into_iter().take(plan.calibration).collect(), number);
         let listen = |_: usize, _: &Layer| ControlFlow::Continue(());
         let same = vec![SPARSITY; Layer::all(&network)?.len()];
-        let chosen = allocate(&network, &from, SPARSITY, listen)?;
+        let chosen = allocate(&network, &from, SPARSITY, plan.memory, listen)?;
         let ways = [(&same, Method::Magnitude), (&same, Method::BrainSurgeon), (&chosen, Method::BrainSurgeon)];
         for ((sparsity, method), after) in ways.into_iter().zip(&mut after) {
             after.push(error(&prune(&network, &from, sparsity, method, plan.memory, listen)?.graph)?);

@@ -76,10 +76,10 @@ impl Problem {
                 };
                 match targets {
                     Targets::Outputs(outputs) => {
-                        let cross = |i: usize| &moments.cross()[i * moments.outputs()..];
+                        let all = moments.cross();
                         add_to(a);
                         b.par_chunks_mut(units.max(1)).zip(&inputs).for_each(|(b, input)| {
-                            let Some(cross) = input.map(cross) else { return };
+                            let Some(cross) = input.map(|i| &all[i * moments.outputs()..]) else { return };
                             b.iter_mut().zip(outputs).for_each(|(b, &output)| *b += scale * cross[output]);
                         });
                     }
@@ -323,6 +323,39 @@ pub fn spread(moments: &Moments, units: &[Vec<f64>]) -> Vec<(f64, f64)> {
     }
 }
 
+/// Σ ‖W x − y‖² / Σ ‖y‖² over the samples that moments have seen, for weights W (units × inputs, biases behind them). y is what was recorded, or what the weights
+/// `before` answer.
+pub fn misfit(moments: &Moments, now: &[f32], before: Option<&[f32]>) -> f64 {
+    let size = moments.size();
+    let wide = |w: &[f32]| w.iter().map(|w| f64::from(*w)).collect::<Vec<f64>>();
+    let (now, before) = (wide(now), before.map(wide));
+    let units = rows(&now, size);
+    let relative = |error: f64, squares: f64| error.max(0.0) / squares.max(f64::MIN_POSITIVE);
+    if let Some((x, y)) = moments.rows() {
+        let with_one = |x: &[f32]| x.iter().map(|x| f64::from(*x)).chain([1.0]).collect::<Vec<f64>>();
+        let x: Vec<f64> = x.chunks((size - 1).max(1)).flat_map(with_one).collect();
+        let samples = rows(&x, size);
+        let answers = |w: &[f64]| multiply(matrix(&x, samples, size), matrix(w, units, size).transpose());
+        let (answers, targets) = (answers(&now), before.map_or_else(|| wide(y), |before| answers(&before)));
+        let square = |(a, b): (&f64, &f64)| (a - b).powi(2);
+        return relative(answers.iter().zip(&targets).map(square).sum(), targets.iter().map(|y| y * y).sum());
+    }
+    let gram: Vec<f64> = (0..size).into_par_iter().flat_map_iter(|i| moments.row(i).into_owned()).collect();
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let square = |w: &[f64]| dot(w, &product(w, &gram, units, size, size));
+    match before {
+        Some(before) => {
+            let apart: Vec<f64> = now.iter().zip(&before).map(|(a, b)| a - b).collect();
+            relative(square(&apart), square(&before))
+        }
+        None => {
+            let cross = moments.cross();
+            let fits: f64 = now.iter().enumerate().map(|(i, w)| w * cross[i % size * units + i / size]).sum();
+            relative(moments.squares() - 2.0 * fits + square(&now), moments.squares())
+        }
+    }
+}
+
 /// Which input belongs to each unknown, from the places of inputs.
 fn inputs_of(placed: &[(usize, usize)], size: usize) -> Vec<Option<usize>> {
     let mut inputs = vec![None; size];
@@ -358,6 +391,37 @@ fn multiply(a: MatRef<f64>, b: MatRef<f64>) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::random;
+
+    /// Sums and samples say the same error, towards recorded answers and towards other weights.
+    #[test]
+    fn misfits_are_those_of_the_definition() {
+        let (inputs, units, samples) = (5, 3, 50);
+        let numbers = |n: usize, seed: u64| (0..n as u64).map(|i| random::normal(seed, i)).collect::<Vec<f32>>();
+        let (x, y) = (numbers(samples * inputs, 1), numbers(samples * units, 2));
+        let (now, before) = (numbers(units * (inputs + 1), 3), numbers(units * (inputs + 1), 4));
+        let answer = |w: &[f32], s: usize, unit: usize| -> f64 {
+            let w = &w[unit * (inputs + 1)..][..inputs + 1];
+            let x = x[s * inputs..][..inputs].iter().chain([&1.0]);
+            w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum()
+        };
+        let expected = |target: &dyn Fn(usize, usize) -> f64| -> f64 {
+            let all = || (0..samples).flat_map(|s| (0..units).map(move |unit| (s, unit)));
+            let error: f64 = all().map(|(s, unit)| (answer(&now, s, unit) - target(s, unit)).powi(2)).sum();
+            error / all().map(|(s, unit)| target(s, unit).powi(2)).sum::<f64>()
+        };
+        for new in [Moments::new, Moments::of_rows] {
+            let of = |outputs: usize, y: &[f32]| {
+                let mut moments = new(inputs, outputs);
+                moments.add(&x, y).unwrap();
+                moments.mirror();
+                moments
+            };
+            let recorded = misfit(&of(units, &y), &now, None);
+            let towards = misfit(&of(0, &[]), &now, Some(&before));
+            assert!((recorded - expected(&|s, unit| f64::from(y[s * units + unit]))).abs() < 1e-5);
+            assert!((towards - expected(&|s, unit| answer(&before, s, unit))).abs() < 1e-5);
+        }
+    }
 
     /// What a problem remembers of its matrix does not outlive other samples, another ridge or other targets.
     #[test]

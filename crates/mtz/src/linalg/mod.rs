@@ -9,7 +9,7 @@ mod pairs;
 mod spd;
 
 pub(crate) use least_squares::product;
-pub use least_squares::{Aim, Problem, Targets, distances, spread};
+pub use least_squares::{Aim, Problem, Targets, distances, misfit, spread};
 pub use moments::Moments;
 pub use one_sided::Samples;
 pub use pairs::{assignment, best_pairs, greedy};

@@ -69,14 +69,27 @@ impl Moments {
         self.samples
     }
 
-    /// Σ xᵢ xⱼ.
+    /// Σ xᵢ xⱼ. Where the samples are kept, it is summed each time.
     pub fn product(&self, i: usize, j: usize) -> f64 {
-        self.gram[i.min(j) * self.size() + i.max(j)]
+        match &self.rows {
+            None => self.gram[i.min(j) * self.size() + i.max(j)],
+            Some((x, _)) => (0..self.kept()).map(|s| self.number(x, s, i) * self.number(x, s, j)).sum(),
+        }
+    }
+
+    /// Number i of sample s of those that are kept, the constant included.
+    fn number(&self, x: &[f32], s: usize, i: usize) -> f64 {
+        if i < self.inputs { f64::from(x[s * self.inputs + i]) } else { 1.0 }
+    }
+
+    /// Samples that are kept.
+    fn kept(&self) -> usize {
+        self.rows.as_ref().map_or(0, |(x, _)| x.len().checked_div(self.inputs).unwrap_or(0))
     }
 
     /// Σ xᵢ x for all numbers of x: at once after [`Self::mirror`], gathered before it.
     pub fn row(&self, i: usize) -> Cow<'_, [f64]> {
-        if self.mirrored {
+        if self.mirrored && self.rows.is_none() {
             Cow::Borrowed(&self.gram[i * self.size()..][..self.size()])
         } else {
             Cow::Owned((0..self.size()).map(|j| self.product(i, j)).collect())
@@ -110,9 +123,17 @@ impl Moments {
         self.rows.as_ref().map(|(x, y)| (x.as_slice(), y.as_slice()))
     }
 
-    /// Σ x yᵀ, row by row.
-    pub fn cross(&self) -> &[f64] {
-        &self.cross
+    /// Σ x yᵀ, row by row. Where the samples are kept, it is summed each time.
+    pub fn cross(&self) -> Cow<'_, [f64]> {
+        let Some((x, y)) = &self.rows else { return Cow::Borrowed(&self.cross) };
+        let mut cross = vec![0.0; self.size() * self.outputs];
+        for (s, y) in y.chunks(self.outputs.max(1)).enumerate() {
+            for (i, sums) in cross.chunks_mut(self.outputs.max(1)).enumerate() {
+                let x = self.number(x, s, i);
+                sums.iter_mut().zip(y).for_each(|(sum, y)| *sum += x * f64::from(*y));
+            }
+        }
+        Cow::Owned(cross)
     }
 
     /// Σ ‖y‖².
@@ -221,16 +242,23 @@ mod tests {
         let mut rows = Moments::of_rows(inputs, outputs);
         rows.add(&x, &y).unwrap();
         assert_eq!((rows.rows(), rows.samples()), (Some((x.as_slice(), y.as_slice())), 700));
+        let mut mirrored = rows.clone();
+        mirrored.mirror();
         let at = |s: usize, i: usize| if i == inputs { 1.0 } else { f64::from(x[s * inputs + i]) };
         for i in 0..=inputs {
             for j in 0..=inputs {
                 let expected: f64 = (0..samples).map(|s| at(s, i) * at(s, j)).sum();
                 assert!((whole.product(i, j) - expected).abs() < 1e-3);
+                assert!((rows.product(i, j) - expected).abs() < 1e-9);
             }
             assert!(whole.row(i).iter().enumerate().all(|(j, x)| *x == whole.product(i, j)));
+            for kept in [&rows, &mirrored] {
+                assert!(kept.row(i).iter().enumerate().all(|(j, x)| *x == rows.product(i, j)));
+            }
             for o in 0..outputs {
                 let expected: f64 = (0..samples).map(|s| at(s, i) * f64::from(y[s * outputs + o])).sum();
                 assert!((whole.cross()[i * outputs + o] - expected).abs() < 1e-3);
+                assert!((rows.cross()[i * outputs + o] - expected).abs() < 1e-9);
             }
         }
     }

@@ -1,8 +1,12 @@
 //! Targets behind which a rectifier stands: where the original answer is negative, any negative answer is as good.
 //!
-//! Least squares towards the answers themselves spends weights on how negative they are. Given a solution w, the nearest target that is right is
-//! `y` where y > 0 and `min(wᵀx, 0)` elsewhere; solving for these targets again never makes the error behind the rectifier larger. Only Σ x yᵀ
-//! changes from one solution to the next, the matrix stays.
+//! Least squares towards the answers themselves spends weights on how negative they are. Given a solution v, the nearest target that is right is
+//! τ(v) = `y` where y > 0 and `min(vᵀx, 0)` elsewhere. Only Σ x τᵀ changes from one solution to the next, the matrix stays.
+//!
+//! What goes down is E(w) = Σ (wᵀx − τ(w))², a sum over the samples that are kept, of all owners of the unit, each with its task's weight: the squared distance
+//! to what is right. As τ(w) is nearest to wᵀx, Σ (wᵀx − τ(v))² is never below E(w) and equals it at w = v, so that whoever minimises it does not raise E (majorisation).
+//! The ridge adds μ ‖w − w₀‖², and w₀ is the solution before: E(w) + μ ‖w − v‖² ≤ E(v), so E still never grows, only more slowly. This says nothing of one task
+//! alone, of which another may take the weights away, nor of the error behind the rectifier itself, which E bounds from above.
 
 use crate::kernel::gemm::{Matrix, multiply};
 use rayon::prelude::*;
@@ -109,6 +113,65 @@ mod tests {
             for (i, expected) in expected.iter().enumerate() {
                 assert!((cross[i * units.len() + k] - expected).abs() < 1e-3, "{i} {unit}");
             }
+        }
+    }
+
+    /// Whatever two tasks see: solving again for the nearest targets never raises the squared distance to what is right, summed over both.
+    #[test]
+    fn the_common_error_never_grows() {
+        use crate::linalg::{Aim, Moments, Problem, Targets};
+        let (inputs, units) = (6, 3);
+        for (seed, ridge) in (1..).zip([1e-6, 1e-2, 1.0]) {
+            let numbers = |n: usize, part: u64| {
+                (0..n as u64).map(|i| random::normal(random::bits(seed, part), i)).collect::<Vec<f32>>()
+            };
+            let task = |t: u64, samples: usize| {
+                let (x, y) = (numbers(samples * inputs, 2 * t), numbers(samples * units, 2 * t + 1));
+                let (mut moments, mut kept) = (Moments::new(inputs, units), Samples::new(inputs, units));
+                moments.add(&x, &y).unwrap();
+                moments.mirror();
+                kept.add(&x, &y, &[]);
+                (x, y, moments, kept)
+            };
+            let (tasks, scales) = ([task(1, 30), task(2, 80)], [0.3 / 30.0, 0.7 / 80.0]);
+            let (chosen, place): (Vec<usize>, Vec<_>) = ((0..units).collect(), (0..=inputs).map(Some).collect());
+            let mut problem = Problem::new(inputs + 1, units, false);
+            for ((_, _, moments, _), scale) in tasks.iter().zip(scales) {
+                problem.add(moments, scale, &place, Targets::Outputs(&chosen)).unwrap();
+            }
+            let error = |w: &[f64]| -> f64 {
+                let mut all = 0.0;
+                for ((x, y, ..), scale) in tasks.iter().zip(scales) {
+                    for (x, y) in x.chunks(inputs).zip(y.chunks(units)) {
+                        for (unit, y) in y.iter().enumerate() {
+                            let x = x.iter().map(|x| f64::from(*x)).chain([1.0]).enumerate();
+                            let answer: f64 = x.map(|(i, x)| x * w[i * units + unit]).sum();
+                            let off = if *y > 0.0 { answer - f64::from(*y) } else { answer.max(0.0) };
+                            all += scale * off * off;
+                        }
+                    }
+                }
+                all
+            };
+            let mut w = problem.solve(&vec![0.0; (inputs + 1) * units], ridge).unwrap().x;
+            let mut errors = vec![error(&w)];
+            for _ in 0..8 {
+                let rows: Vec<Vec<f64>> =
+                    (0..units).map(|unit| w.iter().skip(unit).step_by(units).copied().collect()).collect();
+                let aims: Vec<Aim> = tasks
+                    .iter()
+                    .zip(scales)
+                    .map(|((.., kept), scale)| {
+                        let sums = kept.cross(&chosen, &rows, &rows);
+                        Aim { scale, place: place.clone(), sums }
+                    })
+                    .collect();
+                problem.aim(&aims).unwrap();
+                w = problem.solve(&w, ridge).unwrap().x;
+                errors.push(error(&w));
+            }
+            assert!(errors.windows(2).all(|pair| pair[1] <= pair[0] + 1e-6), "{errors:?}");
+            assert!(errors[8] < 0.99 * errors[0] || ridge > 0.1, "{errors:?}");
         }
     }
 }

@@ -23,7 +23,7 @@ pub fn greedy(costs: &[f64], columns: usize, count: usize) -> Vec<(usize, usize)
 /// The `count` pairs with the smallest sum, by row.
 ///
 /// With fewer pairs than units, every unit that is left over goes with a dummy at no cost, and dummies do not go with each other: an
-/// assignment of all to all, whose real part is the answer.
+/// assignment of all to all, whose real part is the answer. What dummies cost is known without a table of it.
 pub fn best_pairs(costs: &[f64], columns: usize, count: usize) -> Vec<(usize, usize)> {
     let rows = costs.len().checked_div(columns).unwrap_or(0);
     let count = count.min(rows).min(columns);
@@ -36,17 +36,44 @@ pub fn best_pairs(costs: &[f64], columns: usize, count: usize) -> Vec<(usize, us
     let size = rows + columns - count;
     // More than any sum of real costs can differ by, but small enough to keep their digits.
     let far = 1.0 + costs.iter().fold(0.0f64, |m, c| m.max(c.abs())) * (size as f64 + 1.0);
-    let mut all = vec![0.0; size * size];
-    for (i, row) in all.chunks_mut(size).enumerate() {
-        for (j, cost) in row.iter_mut().enumerate() {
-            *cost = match (i < rows, j < columns) {
-                (true, true) => costs[i * columns + j],
-                (false, false) => far,
-                _ => 0.0,
-            };
+    let padded = Costs { real: costs, width: columns, dummy: vec![0.0; columns], far, rows: size, columns: size };
+    assign(&padded).into_iter().filter(|&(i, j)| i < rows && j < columns).collect()
+}
+
+/// Costs of rows × columns. Behind the real ones stand dummies: one that goes with a real unit costs nothing, two of them cost `far`.
+struct Costs<'c> {
+    /// Real rows × `width`.
+    real: &'c [f64],
+    width: usize,
+    /// What a dummy row costs with each real column.
+    dummy: Vec<f64>,
+    far: f64,
+    rows: usize,
+    columns: usize,
+}
+
+/// The costs of one row.
+#[derive(Clone, Copy)]
+struct Row<'c> {
+    /// With the real columns.
+    real: &'c [f64],
+    /// With each of the others.
+    others: f64,
+}
+
+impl Costs<'_> {
+    fn row(&self, i: usize) -> Row<'_> {
+        match self.real.get(i * self.width..(i + 1) * self.width) {
+            Some(real) => Row { real, others: 0.0 },
+            None => Row { real: &self.dummy, others: self.far },
         }
     }
-    assignment(&all, size, size).into_iter().filter(|&(i, j)| i < rows && j < columns).collect()
+}
+
+impl Row<'_> {
+    fn at(&self, j: usize) -> f64 {
+        self.real.get(j).copied().unwrap_or(self.others)
+    }
 }
 
 /// Not in a pair.
@@ -54,17 +81,18 @@ const NONE: usize = usize::MAX;
 
 /// Two rounds in which every row without a pair takes its cheapest column and pays so much more for it that its second choice would
 /// cost the same; who had it before looks again ("augmenting row reduction").
-fn bargain(costs: &[f64], columns: usize, v: &mut [f64], row_of: &mut [usize], column_of: &mut [usize]) {
+fn bargain(costs: &Costs, v: &mut [f64], row_of: &mut [usize], column_of: &mut [usize]) {
     let mut free: Vec<usize> = (0..column_of.len()).filter(|&i| column_of[i] == NONE).collect();
     // Rounding could make two rows outbid each other by nothing for ever.
-    let mut patience = 10 * columns;
+    let mut patience = 10 * costs.columns;
     for _ in 0..2 {
         let mut queue: Vec<usize> = std::mem::take(&mut free);
         queue.reverse();
         while let Some(row) = queue.pop() {
             let (mut first, mut lowest, mut second, mut next) = (NONE, f64::INFINITY, NONE, f64::INFINITY);
-            for (j, (cost, price)) in costs[row * columns..].iter().zip(v.iter()).enumerate() {
-                let reduced = cost - price;
+            let own = costs.row(row);
+            for (j, price) in v.iter().enumerate() {
+                let reduced = own.at(j) - price;
                 if reduced < lowest {
                     (second, next) = (first, lowest);
                     (first, lowest) = (j, reduced);
@@ -107,7 +135,13 @@ pub fn assignment(costs: &[f64], rows: usize, columns: usize) -> Vec<(usize, usi
         pairs.sort_unstable();
         return pairs;
     }
-    let cost = |i: usize, j: usize| costs[i * columns + j];
+    assign(&Costs { real: costs, width: columns, dummy: Vec::new(), far: 0.0, rows, columns })
+}
+
+/// The same for costs with dummies; there are no more rows than columns.
+fn assign(costs: &Costs) -> Vec<(usize, usize)> {
+    let (rows, columns) = (costs.rows, costs.columns);
+    let cost = |i: usize, j: usize| costs.row(i).at(j);
     // Prices: cost(i, j) ≥ u[i] + v[j], with equality for pairs. Free columns keep v = 0 where columns outnumber rows.
     let mut v = vec![0.0; columns];
     let (mut row_of, mut column_of) = (vec![NONE; columns], vec![NONE; rows]);
@@ -119,7 +153,7 @@ pub fn assignment(costs: &[f64], rows: usize, columns: usize) -> Vec<(usize, usi
                 (column_of[best], row_of[j]) = (j, best);
             }
         }
-        bargain(costs, columns, &mut v, &mut row_of, &mut column_of);
+        bargain(costs, &mut v, &mut row_of, &mut column_of);
     }
     let (mut distance, mut before, mut done) = (vec![0.0; columns], vec![0; columns], vec![false; columns]);
     let mut open: Vec<usize> = Vec::with_capacity(columns);
@@ -137,9 +171,10 @@ pub fn assignment(costs: &[f64], rows: usize, columns: usize) -> Vec<(usize, usi
             // The price of a row follows from its pair.
             let reduced = column_of[row];
             let shift = if reduced == NONE { 0.0 } else { cost(row, reduced) - v[reduced] };
+            let own = costs.row(row);
             let (mut nearest, mut place, mut lowest) = (0, NONE, f64::INFINITY);
             for (k, &j) in open.iter().enumerate() {
-                let through = base + cost(row, j) - v[j] - shift;
+                let through = base + own.at(j) - v[j] - shift;
                 if through < distance[j] {
                     distance[j] = through;
                     before[j] = row;
@@ -216,6 +251,31 @@ mod tests {
             let greedy = greedy(&costs, columns, count);
             prop_assert_eq!(greedy.len(), count);
             prop_assert!(sum(&costs, columns, &greedy) >= expected - 1e-9);
+        }
+    }
+
+    /// A table with all dummies in it gives the same pairs, ties included.
+    #[test]
+    fn dummies_need_no_table() {
+        for (seed, (rows, columns, count)) in (1..).zip([(30, 30, 15), (20, 45, 7), (45, 20, 19), (9, 300, 4)]) {
+            for ties in [false, true] {
+                let number = |i: u64| {
+                    let x = 3.0 * f64::from(random::uniform(seed, i));
+                    if ties { x.floor() } else { x }
+                };
+                let costs: Vec<f64> = (0..(rows * columns) as u64).map(number).collect();
+                let size = rows + columns - count;
+                let far = 1.0 + costs.iter().fold(0.0f64, |m, c| m.max(c.abs())) * (size as f64 + 1.0);
+                let cost = |i: usize, j: usize| match (i < rows, j < columns) {
+                    (true, true) => costs[i * columns + j],
+                    (false, false) => far,
+                    _ => 0.0,
+                };
+                let all: Vec<f64> = (0..size * size).map(|k| cost(k / size, k % size)).collect();
+                let mut expected = assignment(&all, size, size);
+                expected.retain(|&(i, j)| i < rows && j < columns);
+                assert_eq!(best_pairs(&costs, columns, count), expected, "{count} of {rows} and {columns}");
+            }
         }
     }
 

@@ -107,9 +107,9 @@ pub struct Merged {
     pub apart: Vec<f64>,
     /// The mean of d over all possible pairs.
     pub typical: f64,
-    /// The largest ridge that was needed.
+    /// The largest ridge of the solves that made the weights.
     pub ridge: f64,
-    /// Whether a matrix was singular in spite of the ridge asked for.
+    /// Whether one of these systems was singular in spite of the ridge asked for.
     pub raised: bool,
 }
 
@@ -156,13 +156,13 @@ pub fn merge_layer(
             table.fit(units, options.ridge, options.rounds, &mut report)?;
         }
     }
-    for (joint_unit, (owners, aligned)) in pool.units.iter().zip(&pool.aligned).enumerate() {
+    for (joint_unit, owners) in pool.units.iter().enumerate() {
         for (t, unit) in owners.iter().enumerate() {
-            if let Some(unit) = unit {
-                joint.members[t].units[layer][*unit] = joint_unit;
-                joint.members[t].aligned[layer][*unit] = *aligned;
-            }
+            unit.iter().for_each(|unit| joint.members[t].units[layer][*unit] = joint_unit);
         }
+    }
+    for (member, known) in joint.members.iter_mut().zip(&pool.known) {
+        member.aligned[layer].clone_from(known);
     }
     if options.streams != Streams::Last {
         joint.align_to_stream(layer);

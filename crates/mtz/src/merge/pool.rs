@@ -14,6 +14,8 @@ pub struct Pool {
     pub units: Vec<Owners>,
     /// For each, the number later layers know it by: those with the same one stand for each other there.
     pub aligned: Vec<usize>,
+    /// For each task, that number of each of its units. Only in a joint model whose residual streams have an alignment of their own do owners of a unit differ in it.
+    pub known: Vec<Vec<usize>>,
 }
 
 /// Where a unit of a new task goes.
@@ -37,7 +39,7 @@ pub struct Joining<'a> {
 
 impl Pool {
     pub fn new() -> Self {
-        Self { units: Vec::new(), aligned: Vec::new() }
+        Self { units: Vec::new(), aligned: Vec::new(), known: Vec::new() }
     }
 
     /// Lets a task join. `share`: its units may be paired with those of other networks.
@@ -47,16 +49,21 @@ impl Pool {
         if share && !self.units.is_empty() && places.iter().all(|p| p.unit.is_none() && p.aligned.is_none()) {
             self.pair(new, &mut places, report)?;
         }
+        let mut known = Vec::with_capacity(places.len());
         for (j, place) in places.into_iter().enumerate() {
+            let fresh =
+                || self.aligned.iter().chain(&known).chain(self.known.iter().flatten()).max().map_or(0, |a| a + 1);
+            let number = place.aligned.unwrap_or_else(fresh);
+            known.push(number);
             match place.unit {
                 Some(p) => self.units[p][new.task] = Some(j),
                 None => {
-                    let fresh = self.aligned.iter().max().map_or(0, |a| a + 1);
                     self.units.push(alone(new.joint.members.len(), new.task, j));
-                    self.aligned.push(place.aligned.unwrap_or(fresh));
+                    self.aligned.push(number);
                 }
             }
         }
+        self.known.push(known);
         Ok(())
     }
 
@@ -66,11 +73,13 @@ impl Pool {
         let (mut units, mut aligned) = (BTreeMap::new(), BTreeMap::new());
         for (p, owners) in self.units.iter().enumerate() {
             for (member, unit) in joint.members.iter().zip(owners) {
-                if let Some(unit) = unit {
+                unit.iter().for_each(|unit| {
                     units.insert(member.units[layer][*unit], p);
-                    aligned.insert(member.aligned[layer][*unit], self.aligned[p]);
-                }
+                });
             }
+        }
+        for (member, known) in joint.members.iter().zip(&self.known) {
+            aligned.extend(member.aligned[layer].iter().copied().zip(known.iter().copied()));
         }
         let own = joint.members[t].units[layer].iter().zip(&joint.members[t].aligned[layer]);
         own.map(|(unit, number)| Place { unit: units.get(unit).copied(), aligned: aligned.get(number).copied() })
@@ -80,8 +89,7 @@ impl Pool {
     /// Finds partners for the units of the new task.
     fn pair(&self, new: &Joining, places: &mut [Place], report: &mut Merged) -> Result<()> {
         let Joining { table, task: t, options, .. } = *new;
-        let (d, raised) = table.distances(&self.units, t, options.ridge)?;
-        report.note(options.ridge, raised);
+        let d = table.distances(&self.units, t, options.ridge)?;
         let own = places.len();
         // Joint units with the same aligned number are one choice; the nearest of them counts.
         let numbers: Vec<usize> = self.aligned.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
@@ -95,6 +103,7 @@ impl Pool {
                 }
             }
         }
+        drop(d);
         let costs: Vec<f64> = nearest.iter().map(|n| n.0).collect();
         // Of several tasks that join, the last has seen most.
         report.typical = costs.iter().sum::<f64>() / costs.len().max(1) as f64;

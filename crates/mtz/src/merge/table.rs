@@ -224,11 +224,11 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// d between the pool (rows) and the units of task t (columns), and whether the ridge had to be raised. Gram matrices of tasks that do not own a unit say
-    /// nothing about it: d is computed for each set of owners.
-    pub fn distances(&self, pool: &[Owners], t: usize, ridge: f64) -> Result<(Vec<f64>, bool)> {
+    /// d between the pool (rows) and the units of task t (columns). Gram matrices of tasks that do not own a unit say nothing about it: d is computed for
+    /// each set of owners.
+    pub fn distances(&self, pool: &[Owners], t: usize, ridge: f64) -> Result<Vec<f64>> {
         let own = self.tasks[t].units;
-        let (mut all, mut raised) = (vec![0.0; pool.len() * own], false);
+        let mut all = vec![0.0; pool.len() * own];
         let mut rows: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
         for (p, owners) in pool.iter().enumerate() {
             let set = owners.iter().take(t).enumerate().filter(|(_, u)| u.is_some()).map(|(s, _)| s).collect();
@@ -236,21 +236,20 @@ impl<'a> Table<'a> {
         }
         for (owners, rows) in rows {
             let units: Vec<Owners> = rows.iter().map(|p| pool[*p].clone()).collect();
-            let (d, more) = self.distances_to(&units, &owners, t, ridge)?;
-            raised |= more;
+            let d = self.distances_to(&units, &owners, t, ridge)?;
             for (p, d) in rows.into_iter().zip(d.chunks(own.max(1))) {
                 all[p * own..][..own].copy_from_slice(d);
             }
         }
-        Ok((all, raised))
+        Ok(all)
     }
 
     /// The same for units with the same owners.
-    fn distances_to(&self, pool: &[Owners], owners: &[usize], t: usize, ridge: f64) -> Result<(Vec<f64>, bool)> {
+    fn distances_to(&self, pool: &[Owners], owners: &[usize], t: usize, ridge: f64) -> Result<Vec<f64>> {
         let common = self.common(owners, t);
         if common.is_empty() {
             // Units that see nothing in common share no weight: any two of them are one at no cost.
-            return Ok((vec![0.0; pool.len() * self.tasks[t].units], false));
+            return Ok(vec![0.0; pool.len() * self.tasks[t].units]);
         }
         let place = self.places(&common);
         let (mut before, mut own) =
@@ -264,7 +263,7 @@ impl<'a> Table<'a> {
             units.par_iter().flat_map_iter(row).collect()
         };
         let units: Vec<Owners> = (0..self.tasks[t].units).map(|j| alone(t + 1, t, j)).collect();
-        distances(&before, &own, &rows(pool), &rows(&units), ridge)
+        Ok(distances(&before, &own, &rows(pool), &rows(&units), ridge)?.0)
     }
 
     /// The units of a task that have new weights, as [`Layer::write`] takes them.

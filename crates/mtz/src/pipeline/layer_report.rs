@@ -16,6 +16,11 @@ pub struct LayerReport {
     pub seen: u64,
     /// Pairing and weights.
     pub merged: Merged,
+    /// How far each task's answers are from what the fit asked for, squared and relative to their square, on the samples of the fit. Nothing where a task's weights
+    /// did not change, or where it has no test samples.
+    pub fit_seen: Vec<Option<f64>>,
+    /// The same on test samples, which the fit has not seen.
+    pub fit_held_out: Vec<Option<f64>>,
     /// Samples of the first task that errors and agreement were measured on; all of them after the last layer.
     pub samples: usize,
     /// Error of each task after merging this layer, where there is test data.
@@ -36,12 +41,24 @@ pub struct LayerReport {
     pub seconds: f64,
 }
 
+/// A fit that is so many times worse on samples it has not seen knows its own by heart,
+const BY_HEART: f64 = 2.0;
+/// if what is lost on the others is worth speaking of.
+const WORTH: f64 = 0.02;
+
 impl LayerReport {
+    /// Whether more samples would help: the layer answers clearly worse to samples that its fit has not seen.
+    pub fn needs_more_samples(&self) -> bool {
+        let errors = self.fit_seen.iter().zip(&self.fit_held_out);
+        let mut errors = errors.filter_map(|(seen, held_out)| Some(((*seen)?, (*held_out)?)));
+        errors.any(|(seen, held_out)| held_out > WORTH && held_out > BY_HEART * seen)
+    }
+
     /// For a checkpoint.
     pub(super) fn to_json(&self) -> Json {
         let m = &self.merged;
         json!({
-            "name": self.name, "units": self.units, "inputs": self.inputs, "seen": self.seen, "samples": self.samples, "error_zipped": self.error_zipped,
+            "name": self.name, "units": self.units, "inputs": self.inputs, "seen": self.seen, "fit_seen": self.fit_seen, "fit_held_out": self.fit_held_out, "samples": self.samples, "error_zipped": self.error_zipped,
             "error_after": self.error_after, "agreement_zipped": self.agreement_zipped, "agreement_after": self.agreement_after,
             "iterations": self.iterations, "kept": self.kept, "losses": self.losses, "seconds": self.seconds, "shared": m.shared,
             "distance": m.distance, "distances": m.distances, "apart": m.apart, "typical": m.typical, "ridge": m.ridge, "raised": m.raised,
@@ -66,6 +83,8 @@ impl LayerReport {
                 ridge: number("ridge")?,
                 raised: json["raised"].as_bool()?,
             },
+            fit_seen: optional_numbers(&json["fit_seen"]),
+            fit_held_out: optional_numbers(&json["fit_held_out"]),
             samples: count(&json["samples"])?,
             error_zipped: optional_numbers(&json["error_zipped"]),
             error_after: optional_numbers(&json["error_after"]),

@@ -20,11 +20,19 @@ pub(crate) struct Spare {
     pub batches: u64,
     /// For what each of its two networks keeps from layer to layer.
     pub room: u64,
+    /// For what each of them keeps of samples that no fit sees.
+    pub held: u64,
 }
 
 impl Spare {
     fn of(bytes: u64) -> Self {
-        Self { batches: bytes / 2, room: bytes / 4 }
+        Self { batches: bytes / 2, ..Self::kept(bytes) }
+    }
+
+    /// Half of what there is, for both networks of a task; an eighth of that for samples that no fit sees.
+    fn kept(bytes: u64) -> Self {
+        let each = bytes / 4;
+        Self { batches: 0, room: each - each / 8, held: each / 8 }
     }
 
     /// For every layer. Batches are the same in all layers; what is kept may be more where merging takes less.
@@ -54,7 +62,7 @@ impl Spare {
             return Err(too_much(needed, plan).hint(hint));
         }
         let batches = (plan.memory - worst) / count / 2;
-        Ok(fixed.iter().map(|own| Self { batches, room: (plan.memory - own) / count / 4 }).collect())
+        Ok(fixed.iter().map(|own| Self { batches, ..Self::kept((plan.memory - own) / count) }).collect())
     }
 }
 
@@ -144,9 +152,9 @@ pub(crate) fn of_layer(joint: &Joint, layer: usize, from: &[Calibration]) -> [u6
     // Both networks' matrices, their sum, its factor and the parallel sum; or the samples of both and their products.
     let systems =
         if from.iter().all(|f| f.keep) { 8 * (2 * samples * n + 3 * samples * samples) } else { 7 * 8 * n * n };
-    // Costs of all pairs, before and after the nearest of each are known; by then systems to solve are gone.
+    // Costs of all pairs, the nearest of each, and the costs once more in order or turned; by then systems to solve are gone.
     let most = joint.members.iter().map(|m| m.layers[layer].units).max().unwrap_or(0);
-    let merging = tables + systems.max(32 * most * most.max(units - most));
+    let merging = tables + systems.max(40 * most * most.max(units - most));
     [bytes as u64, merging as u64]
 }
 

@@ -1,6 +1,7 @@
 //! The whole of zipping on one screen: for each layer collect statistics, match and merge, measure, retrain.
 
 mod collect;
+mod held_out;
 mod layer_report;
 mod measure;
 mod memory;
@@ -8,6 +9,7 @@ mod retrain;
 mod settings;
 
 pub(crate) use collect::{calibrations, chosen};
+pub(crate) use held_out::held_out_bytes;
 pub use layer_report::LayerReport;
 pub(crate) use measure::measured_at_a_time;
 pub use measure::{References, errors};
@@ -29,6 +31,7 @@ use crate::random;
 use crate::statistics::Walks;
 use crate::train::Diary;
 use collect::{layer_moments, renormalise};
+use held_out::HeldOut;
 use measure::{agreement_of, errors_of};
 use retrain::Losses;
 use serde_json::{Value as Json, json};
@@ -108,6 +111,7 @@ pub fn zip(
     let few_references = References::new(&all, &fewer, plan)?;
     let align = aligned(&joint, plan);
     let mut walks = vec![Walks::default(); tasks.len()];
+    let mut held_out = HeldOut::new(&joint, tasks, &samples, plan, &spare);
     let mut layers: Vec<LayerReport> = Vec::new();
     if let Some((so_far, about)) = saved {
         joint = so_far;
@@ -142,8 +146,10 @@ pub fn zip(
         let seed = random::bits(plan.seed, 77 + layer as u64);
         let rounds = rounds(&joint, plan);
         let options = merge::Options { share, matching, recipe, align, streams, ridge, rounds, seed };
+        let before: Vec<Graph> = joint.members.iter().map(|m| m.graph.clone()).collect();
         let merged = merge_layer(&mut joint, layer, &collected, &weights, head, &options)?;
-        drop(collected);
+        let fit = held_out.measure(&joint, &before, &originals, layer, &collected, plan)?;
+        drop((before, collected));
         // Where sums are fitted to what they were, there is nothing to set right (docs/methods.md).
         if plan.recipe == Recipe::Paper {
             renormalise(&mut joint, &originals, layer, &from, &mut walks)?;
@@ -156,6 +162,8 @@ pub fn zip(
             inputs,
             seen,
             merged,
+            fit_seen: fit.seen,
+            fit_held_out: fit.held_out,
             samples: references.iter().next().flatten().map_or(0, Reference::samples),
             error_zipped: errors_of(&zipped),
             error_after: errors_of(&zipped),
@@ -170,6 +178,7 @@ pub fn zip(
         if plan.recipe == Recipe::Paper && plan.retrain > 0 {
             // Weights that were passed will change, and retraining needs the room.
             walks.fill(Walks::default());
+            held_out.restart();
             let run = Retraining { tasks, originals: &originals, plan, wanted: plan.retrain, references, layer };
             run.layer(&mut joint, &mut report, &mut listen)?;
         }
@@ -179,7 +188,7 @@ pub fn zip(
             diary(plan).iter().for_each(Diary::close);
         }
     }
-    drop(walks);
+    drop((walks, held_out));
     let error_before = references.errors();
     let kinds = references.iter().map(|r| r.and_then(Reference::kind)).collect();
     let iterations = layers.iter().map(|l| l.iterations).sum();

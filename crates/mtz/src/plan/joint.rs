@@ -63,6 +63,7 @@ impl Joint {
     pub fn beside(parts: Vec<Self>) -> Result<Self> {
         let mut members: Vec<Member> = Vec::new();
         for mut part in parts {
+            part.check_alike()?;
             if let (Some(first), Some(own)) = (members.first(), part.members.first()) {
                 let order = corresponding(first, own)?;
                 part.members.iter_mut().try_for_each(|member| member.reorder(&order))?;
@@ -89,6 +90,18 @@ impl Joint {
                 .hint("mtz zip a=first.onnx b=second.onnx …; a joint model counts as its tasks"));
         }
         Ok(Self { members })
+    }
+
+    /// Refuses a joint model of which a file says that layers correspond which are not of one kind.
+    fn check_alike(&self) -> Result<()> {
+        let kinds = |m: &Member| -> Vec<(usize, Option<crate::op::Conv>)> {
+            m.layers.iter().map(|l| (l.taps, l.conv.clone())).collect()
+        };
+        let first = self.members.first().map_or_else(Vec::new, kinds);
+        match self.members.iter().find(|m| kinds(m) != first) {
+            None => Ok(()),
+            Some(other) => Err(Error::model(format!("the layers of {} are not those of the other tasks", other.name))),
+        }
     }
 
     /// Whether a layer is a head in any of the networks: nothing of it is shared then.
@@ -331,8 +344,18 @@ impl Member {
             return Ok(());
         }
         let nodes: Vec<usize> = order.iter().map(|&l| self.layers[l].node).collect();
+        let outputs = |member: &Self| -> Vec<String> {
+            let nodes = member.layers.iter().map(|l| &member.graph.nodes()[l.node]);
+            nodes.map(|node| member.graph[node.output].name.clone()).collect()
+        };
+        let before = outputs(self);
         self.graph = self.graph.with_first(&nodes)?;
         self.layers = Layer::all(&self.graph)?;
+        // A layer cannot come before one it reads: of a joint model whose tasks are connected otherwise, one may fit the order and another not.
+        if !outputs(self).iter().eq(order.iter().map(|&l| &before[l])) {
+            let text = format!("the layers of {} cannot be put in the order of the other networks", self.name);
+            return Err(Error::model(text).hint("zip it with a network whose layers are connected as its own"));
+        }
         self.units = order.iter().map(|&l| self.units[l].clone()).collect();
         self.aligned = order.iter().map(|&l| self.aligned[l].clone()).collect();
         Ok(())

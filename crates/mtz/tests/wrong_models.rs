@@ -1,0 +1,739 @@
+//! Joint models that once came out wrong without a word: each test is one way it happened.
+//!
+//! Networks are small and made here, with weights that depend on a seed alone. What is checked is always the same: the file computes what the model in memory computes,
+//! a task that is extracted computes it too, and what must not be shared is not.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod noise;
+
+use mtz::assemble;
+use mtz::graph::{Graph, ValueId};
+use mtz::linalg::Moments;
+use mtz::merge::{self, Align, Matching, Recipe, Share, Streams, merge_layer};
+use mtz::onnx;
+use mtz::op::{
+    Add, BatchNormalization, Concat, Conv, Gemm, GlobalAveragePool, Mul, Op, Relu, Reshape, Softmax, Transpose, Window,
+};
+use mtz::pipeline::{Plan, Task, Zipped, zip};
+use mtz::plan::{Joint, Layer, Member};
+use mtz::random;
+use mtz::run::Runner;
+use mtz::statistics::Seen;
+use mtz::tensor::{Dim, Shape, Tensor};
+use noise::noise;
+use std::ops::ControlFlow;
+
+/// A network in the making.
+struct Builder {
+    graph: Graph,
+    seed: u64,
+    count: usize,
+}
+
+impl Builder {
+    fn new(seed: u64, input: &[usize]) -> (Self, ValueId) {
+        let mut graph = Graph::new(format!("network {seed}"));
+        let dims = [Dim::Batch(1)].into_iter().chain(input.iter().map(|n| Dim::Fixed(*n))).collect();
+        let x = graph.add_input("x", Shape::new(dims).unwrap());
+        (Self { graph, seed: 1000 * seed, count: 0 }, x)
+    }
+
+    fn constant(&mut self, shape: &[usize], data: Vec<f32>) -> Option<ValueId> {
+        self.count += 1;
+        Some(self.graph.add_constant(format!("w{}", self.count), Tensor::new(shape.to_vec(), data).unwrap()).unwrap())
+    }
+
+    fn weight(&mut self, shape: &[usize], scale: f32, offset: f32) -> Option<ValueId> {
+        self.seed += 1;
+        let count = shape.iter().product::<usize>() as u64;
+        let data = (0..count).map(|i| offset + scale * random::normal(self.seed, i)).collect();
+        self.constant(shape, data)
+    }
+
+    fn node(&mut self, name: &str, op: impl Into<Op>, inputs: Vec<Option<ValueId>>) -> ValueId {
+        self.count += 1;
+        let output = format!("v{}", self.count);
+        self.graph.add_node(name, op, inputs, output).unwrap()
+    }
+
+    fn units(&self, x: ValueId) -> usize {
+        self.graph[x].shape.at(1)[1]
+    }
+
+    fn dense(&mut self, name: &str, x: ValueId, units: usize) -> ValueId {
+        let inputs = self.units(x);
+        let weight = self.weight(&[units, inputs], (2.0 / inputs as f32).sqrt(), 0.0);
+        let bias = self.weight(&[units], 0.5, 0.0);
+        self.node(name, Gemm { transpose_b: true, ..Gemm::PLAIN }, vec![Some(x), weight, bias])
+    }
+
+    fn conv(&mut self, name: &str, x: ValueId, units: usize, size: usize, groups: usize) -> ValueId {
+        let channels = self.units(x) / groups;
+        let scale = (2.0 / (size * size * channels) as f32).sqrt();
+        let weight = self.weight(&[units, channels, size, size], scale, 0.0);
+        let bias = self.weight(&[units], 0.5, 0.0);
+        let windows = vec![Window { size, stride: 1, dilation: 1, before: size / 2, after: size / 2 }; 2];
+        self.node(name, Conv { windows, groups }, vec![Some(x), weight, bias])
+    }
+
+    fn relu(&mut self, x: ValueId) -> ValueId {
+        self.node("relu", Relu, vec![Some(x)])
+    }
+
+    fn reshape(&mut self, x: ValueId, target: &[usize]) -> ValueId {
+        let target = [None].into_iter().chain(target.iter().map(|n| Some(*n))).collect();
+        self.node("reshape", Reshape { target }, vec![Some(x)])
+    }
+
+    /// A normalisation with statistics 0 and 1, and a factor and offset that do nothing.
+    fn identity_norm(&mut self, x: ValueId) -> ValueId {
+        let n = self.units(x);
+        let [scale, bias, mean, variance] = [1.0, 0.0, 0.0, 1.0].map(|value| self.constant(&[n], vec![value; n]));
+        let norm = BatchNormalization { epsilon: 1e-5, momentum: 0.9 };
+        self.node("norm", norm, vec![Some(x), scale, bias, mean, variance])
+    }
+
+    fn finish(mut self, outputs: &[ValueId]) -> Graph {
+        outputs.iter().for_each(|y| self.graph.add_output(*y));
+        self.graph
+    }
+}
+
+/// Three fully connected layers.
+fn mlp(seed: u64, norms: bool) -> Graph {
+    let (mut b, mut x) = Builder::new(seed, &[9]);
+    for (name, units) in [("fc1", 8), ("fc2", 7)] {
+        x = b.dense(name, x, units);
+        x = if norms { b.identity_norm(x) } else { x };
+        x = b.relu(x);
+    }
+    let y = b.dense("fc3", x, 4);
+    b.finish(&[y])
+}
+
+fn difference(a: &[Tensor], b: &[Tensor]) -> f32 {
+    let data = |t: &[Tensor]| t.iter().flat_map(|t| t.data().to_vec()).collect::<Vec<f32>>();
+    let (a, b) = (data(a), data(b));
+    assert_eq!(a.len(), b.len());
+    let scale = a.iter().fold(1e-6f32, |m, x| m.max(x.abs()));
+    a.iter().zip(&b).fold(0.0f32, |m, (a, b)| if a == b { m } else { m.max((a - b).abs()) }) / scale
+}
+
+fn single(name: &str, graph: &Graph) -> Joint {
+    Joint::single(name.into(), graph.clone()).unwrap()
+}
+
+fn beside(names: &[&str], graphs: &[Graph]) -> Joint {
+    Joint::beside(names.iter().zip(graphs).map(|(name, graph)| single(name, graph)).collect()).unwrap()
+}
+
+const SAMPLES: usize = 40;
+
+fn plan(recipe: Recipe) -> Plan {
+    Plan { calibration: SAMPLES, shift: 0, retrain: 0, ..Plan::new(recipe) }
+}
+
+fn zipped(start: &Joint, plan: &Plan) -> Zipped {
+    let feeds: Vec<_> = start.members.iter().map(|m| noise(&m.graph, SAMPLES)).collect();
+    let task = |(m, feed): (&Member, _)| Task { test: None, ..Task::whole(&m.name, feed, feed) };
+    let tasks: Vec<Task> = start.members.iter().zip(&feeds).map(task).collect();
+    zip(start.clone(), &tasks, plan, |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn images(graph: &Graph) -> Vec<Tensor> {
+    vec![noise(graph, 3).batch(&[0, 1, 2]).unwrap()]
+}
+
+fn outputs(graph: &Graph) -> Vec<Tensor> {
+    Runner::new(graph).run(&images(graph)).unwrap()
+}
+
+fn in_memory(joint: &Joint) -> Vec<Tensor> {
+    joint.members.iter().flat_map(|m| outputs(&m.graph)).collect()
+}
+
+/// The file computes what the model computes, and so do the tasks that are taken out of it.
+fn check_file(what: &str, joint: &Joint) -> Joint {
+    let expected = in_memory(joint);
+    assert!(expected.iter().all(|t| t.data().iter().all(|x| x.is_finite())), "{what}: not finite");
+    let graph = onnx::parse(&onnx::to_bytes(&assemble::to_graph(joint, false).unwrap()).unwrap()).unwrap();
+    let inputs: Vec<Tensor> = joint.members.iter().flat_map(|m| images(&m.graph)).collect();
+    let file = Runner::new(&graph).run(&inputs).unwrap();
+    assert!(difference(&expected, &file) < 1e-4, "{what}: the file differs by {}", difference(&expected, &file));
+    let back = assemble::from_graph(&graph).unwrap().unwrap();
+    let extracted = in_memory(&back);
+    assert!(difference(&expected, &extracted) < 1e-4, "{what}: extracted tasks differ");
+    assert_eq!(back.parameters(), joint.parameters(), "{what}");
+    back
+}
+
+/// The biases of a task's layers.
+fn biases(member: &Member) -> Vec<f32> {
+    let ids = member.layers.iter().filter_map(|l| l.bias);
+    ids.flat_map(|id| member.graph[id].constant.as_ref().unwrap().data().to_vec()).collect()
+}
+
+/// Shared units of every layer, by its name in the first network.
+fn shared(joint: &Joint) -> Vec<(String, usize)> {
+    let names = joint.members[0].layers.iter().enumerate();
+    names.map(|(l, layer)| (layer.name.clone(), joint.shared_units(l))).collect()
+}
+
+/// A network with normalisations kept the offsets, and one without lost its biases: shared units were stored without any.
+#[test]
+fn biases_survive_beside_a_network_with_normalisations() {
+    for (first, second) in [(true, false), (false, true)] {
+        let start = beside(&["a", "b"], &[mlp(1, first), mlp(2, second)]);
+        for recipe in [Recipe::Best, Recipe::Paper] {
+            let before = zipped(&start, &plan(recipe)).joint;
+            let what = format!("norms {first} {second}, {recipe:?}");
+            check_file(&what, &before);
+            assert!(shared(&before)[..2].iter().all(|(_, units)| *units >= 7), "{what}: {:?}", shared(&before));
+            let slow = Plan { retrain: 2, rate: 1e-9, batch_size: 8, ..plan(recipe) };
+            let after = zipped(&start, &slow).joint;
+            check_file(&format!("{what}, retrained"), &after);
+            for (before, after) in before.members.iter().zip(&after.members) {
+                let (before, after) = (biases(before), biases(after));
+                assert!(before.iter().filter(|x| **x != 0.0).count() >= 4);
+                let moved = before.iter().zip(&after).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+                assert!(moved < 1e-3, "{what}: a bias moved by {moved}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_paper_s_recipe_takes_any_number_of_networks() {
+    for count in [3, 4] {
+        let graphs: Vec<Graph> = (1..=count).map(|seed| mlp(seed, seed == 2)).collect();
+        let start = beside(&["a", "b", "c", "d"][..count as usize], &graphs);
+        for matching in [Matching::Greedy, Matching::Optimal, Matching::Random] {
+            for share in [Share::All, Share::Fraction(0.5)] {
+                let plan = Plan { matching, share, ..plan(Recipe::Paper) };
+                check_file(&format!("{count} networks, {matching:?} {share:?}"), &zipped(&start, &plan).joint);
+            }
+        }
+    }
+}
+
+/// A x = b for a small dense matrix.
+fn eliminate(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
+    let n = b.len();
+    for i in 0..n {
+        let pivot = (i..n).max_by(|&p, &q| a[p][i].abs().total_cmp(&a[q][i].abs())).unwrap();
+        a.swap(i, pivot);
+        b.swap(i, pivot);
+        let (top, below) = a.split_at_mut(i + 1);
+        for (k, row) in (i + 1..n).zip(below) {
+            let factor = row[i] / top[i][i];
+            row.iter_mut().zip(&top[i]).for_each(|(x, y)| *x -= factor * y);
+            b[k] -= factor * b[i];
+        }
+    }
+    for i in (0..n).rev() {
+        let rest: f64 = (i + 1..n).map(|j| a[i][j] * b[j]).sum();
+        b[i] = (b[i] - rest) / a[i][i];
+    }
+    b
+}
+
+fn times(a: &[Vec<f64>], x: &[f64]) -> Vec<f64> {
+    a.iter().map(|row| row.iter().zip(x).map(|(a, x)| a * x).sum()).collect()
+}
+
+fn plus(a: &[Vec<f64>], b: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    a.iter().zip(b).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a + b).collect()).collect()
+}
+
+/// d and f of a fourth task for a unit that tasks 0 and 2 own: task 1's Gram matrix has no say.
+#[test]
+fn only_owners_of_a_unit_are_asked() {
+    const INPUTS: usize = 5;
+    let row = |seed: u64| (0..=INPUTS as u64).map(|i| random::normal(seed, i)).collect::<Vec<f32>>();
+    // Task 0 shares its first unit with task 1, its second with task 2; task 3 is almost like the second.
+    let near = row(2).iter().zip(row(9)).map(|(a, b)| a + 0.05 * b).collect::<Vec<f32>>();
+    let rows = [[row(1), row(2)], [row(1), row(3)], [row(4), row(2)], [row(5), near]];
+    let network = |rows: &[Vec<f32>; 2]| {
+        let (mut b, x) = Builder::new(1, &[INPUTS]);
+        let weight = rows.iter().flat_map(|row| row[..INPUTS].to_vec()).collect();
+        let (weight, bias) =
+            (b.constant(&[2, INPUTS], weight), b.constant(&[2], vec![rows[0][INPUTS], rows[1][INPUTS]]));
+        let hidden = b.node("fc1", Gemm { transpose_b: true, ..Gemm::PLAIN }, vec![Some(x), weight, bias]);
+        let hidden = b.relu(hidden);
+        let y = b.dense("fc2", hidden, 2);
+        b.finish(&[y])
+    };
+    let graphs: Vec<Graph> = rows.iter().map(network).collect();
+    let mut joint = beside(&["a", "b", "c", "d"], &graphs);
+    let numbers = [[0, 1], [0, 3], [4, 1], [6, 7]];
+    for (member, numbers) in joint.members.iter_mut().zip(numbers) {
+        (member.units[0], member.aligned[0]) = (numbers.to_vec(), numbers.to_vec());
+    }
+    // Every task has seen something else.
+    let samples = 60;
+    let xs: Vec<Vec<f32>> = (0..4)
+        .map(|t| {
+            (0..samples * INPUTS)
+                .map(|i| (1.0 + t as f32) * random::normal(50 + t, i as u64) + 0.3 * t as f32)
+                .collect()
+        })
+        .collect();
+    let seen = |x: &Vec<f32>| {
+        let mut moments = Moments::new(INPUTS, 0);
+        moments.add(x, &[]).unwrap();
+        moments.mirror();
+        Seen { moments, samples: None }
+    };
+    let seen: Vec<Seen> = xs.iter().map(seen).collect();
+    let weights = [0.1, 0.2, 0.3, 0.4];
+    let options = merge::Options {
+        share: Share::Count(1),
+        matching: Matching::Optimal,
+        recipe: Recipe::Paper,
+        align: Align::Shared,
+        streams: Streams::Last,
+        ridge: 1e-10,
+        rounds: 0,
+        seed: 0,
+    };
+    let merged = merge_layer(&mut joint, 0, &seen, &weights, false, &options).unwrap();
+
+    let gram = |t: usize| -> Vec<Vec<f64>> {
+        let at = |s: usize, i: usize| if i == INPUTS { 1.0 } else { f64::from(xs[t][s * INPUTS + i]) };
+        let scale = weights[t] / samples as f64;
+        let product = |i: usize, j: usize| scale * (0..samples).map(|s| at(s, i) * at(s, j)).sum::<f64>();
+        (0..=INPUTS).map(|i| (0..=INPUTS).map(|j| product(i, j)).collect()).collect()
+    };
+    let grams: Vec<Vec<Vec<f64>>> = (0..4).map(gram).collect();
+    let wide = |row: &[f32]| row.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>();
+    // The pool before task 3: owners, and the row.
+    let pool = [(vec![0, 1], row(1)), (vec![0, 2], row(2)), (vec![1], row(3)), (vec![2], row(4))];
+    let own = &grams[3];
+    let mut all = Vec::new();
+    for (owners, before) in &pool {
+        let theirs = owners.iter().skip(1).fold(grams[owners[0]].clone(), |sum, t| plus(&sum, &grams[*t]));
+        for unit in &rows[3] {
+            let apart: Vec<f64> = wide(before).iter().zip(wide(unit)).map(|(a, b)| a - b).collect();
+            let solved = eliminate(plus(&theirs, own), times(own, &apart));
+            all.push(0.5 * apart.iter().zip(times(&theirs, &solved)).map(|(a, b)| a * b).sum::<f64>());
+        }
+    }
+    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    assert!((merged.typical - mean).abs() < 1e-4 * mean, "the mean of d is {}, not {mean}", merged.typical);
+    // The second unit of task 3 joins that of tasks 0 and 2.
+    let joined = joint.members[3].units[0][1];
+    assert_eq!([joint.members[0].units[0][1], joint.members[2].units[0][1]], [joined; 2]);
+    let theirs = plus(&grams[0], &grams[2]);
+    let right: Vec<f64> =
+        times(&theirs, &wide(&row(2))).iter().zip(times(own, &wide(&rows[3][1]))).map(|(a, b)| a + b).collect();
+    let expected = eliminate(plus(&theirs, own), right);
+    for t in [0, 2, 3] {
+        let now = joint.members[t].layers[0].read(&joint.members[t].graph);
+        for (now, expected) in now[INPUTS + 1..].iter().zip(&expected) {
+            assert!((f64::from(*now) - expected).abs() < 1e-4, "task {t}: {now}, expected {expected}");
+        }
+    }
+    check_file("four tasks", &joint);
+}
+
+/// Whatever tasks and nodes are called, names in a file are unique.
+#[test]
+fn names_of_tasks_and_nodes_may_be_anything() {
+    let twins = |seed: u64| {
+        let (mut b, mut x) = Builder::new(seed, &[9]);
+        for units in [8, 7] {
+            x = b.dense("dense", x, units);
+            x = b.relu(x);
+        }
+        let y = b.dense("dense", x, 4);
+        b.finish(&[y])
+    };
+    let graphs: Vec<Graph> = (1..4).map(twins).collect();
+    for names in [["shared", "a", "b"], ["a", "b", "a+b"], ["a+b", "shared", "a"], ["a", "a/dense", "a/dense.bias"]] {
+        let start = beside(&names, &graphs);
+        for share in [Share::All, Share::Fraction(0.5)] {
+            let folder = tempfile::tempdir().unwrap();
+            let plan = Plan { share, checkpoint: Some(folder.path().to_owned()), ..plan(Recipe::Best) };
+            let joint = zipped(&start, &plan).joint;
+            let back = check_file(&format!("{names:?}"), &joint);
+            assert_eq!(back.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>(), names);
+            // What was kept on the way can be read, and is the same model.
+            let again = zipped(&start, &plan).joint;
+            assert!(difference(&in_memory(&joint), &in_memory(&again)) < 1e-6, "{names:?}: checkpoint");
+        }
+    }
+}
+
+/// What stands behind something that says nothing about its units is its task's own, even if it has the same position in another network.
+#[test]
+fn positions_that_nobody_knows_are_private() {
+    let grouped = |seed: u64| {
+        let (mut b, mut x) = Builder::new(seed, &[2, 5, 5]);
+        for (name, groups) in [("conv1", 1), ("grouped", 2), ("conv2", 1)] {
+            x = b.conv(name, x, 6, 3, groups);
+            x = b.relu(x);
+        }
+        x = b.node("pool", GlobalAveragePool, vec![Some(x)]);
+        x = b.reshape(x, &[6]);
+        let y = b.dense("head", x, 3);
+        b.finish(&[y])
+    };
+    let halved = |seed: u64| {
+        let (mut b, x) = Builder::new(seed, &[9]);
+        let x = b.dense("fc1", x, 6);
+        let x = b.relu(x);
+        // A product with a factor of its own is no layer, and nobody says what its answers are.
+        let weight = b.weight(&[6, 6], 0.5, 0.0);
+        let x = b.node("half", Gemm { alpha: 0.5, transpose_b: true, ..Gemm::PLAIN }, vec![Some(x), weight]);
+        let x = b.relu(x);
+        let x = b.dense("fc2", x, 5);
+        let x = b.relu(x);
+        let y = b.dense("head", x, 3);
+        b.finish(&[y])
+    };
+    // All weights of the first layer are shared, of the second the biases alone, of the head nothing.
+    for (graphs, expected) in [([grouped(1), grouped(2)], 6 * (2 * 9 + 1) + 6), ([halved(1), halved(2)], 6 * 10 + 5)] {
+        for recipe in [Recipe::Best, Recipe::Paper] {
+            let joint = zipped(&beside(&["a", "b"], &graphs), &plan(recipe)).joint;
+            check_file("private positions", &joint);
+            assert_eq!(joint.parameters().1, expected, "{recipe:?}");
+        }
+        assert_eq!(Layer::private(&graphs[0]).len(), 1);
+    }
+}
+
+/// These layers share nothing, and all others do.
+fn check_heads(what: &str, graphs: [Graph; 2], heads: &[&str]) -> Joint {
+    let start = beside(&["a", "b"], &graphs);
+    let mut last = None;
+    for recipe in [Recipe::Best, Recipe::Paper] {
+        let joint = zipped(&start, &plan(recipe)).joint;
+        check_file(what, &joint);
+        for (name, units) in shared(&joint) {
+            assert_eq!(units == 0, heads.contains(&name.as_str()), "{what}, {recipe:?}: {name} shares {units} units");
+        }
+        last = Some(joint);
+    }
+    last.unwrap()
+}
+
+#[test]
+fn every_layer_in_front_of_an_output_is_a_head() {
+    let two = |seed: u64| {
+        let (mut b, x) = Builder::new(seed, &[9]);
+        let x = b.dense("fc1", x, 8);
+        let x = b.relu(x);
+        let outputs = [("age", 1), ("gender", 2)].map(|(name, units)| b.dense(name, x, units));
+        b.finish(&outputs)
+    };
+    check_heads("two outputs", [two(1), two(2)], &["age", "gender"]);
+    // Answers of small layers are multiplied and added to one output, as in SSR-Net.
+    let stages = |seed: u64| {
+        let (mut b, x) = Builder::new(seed, &[9]);
+        let x = b.dense("trunk1", x, 10);
+        let x = b.relu(x);
+        let x = b.dense("trunk2", x, 8);
+        let x = b.relu(x);
+        let parts: Vec<ValueId> = (0..3)
+            .map(|k| {
+                let [p, delta, scale] = ["p", "delta", "scale"].map(|name| b.dense(&format!("{name}{k}"), x, 3));
+                let p = b.node("softmax", Softmax { axis: 1 }, vec![Some(p)]);
+                let product = b.node("times", Mul, vec![Some(p), Some(delta)]);
+                b.node("times", Mul, vec![Some(product), Some(scale)])
+            })
+            .collect();
+        let sum = b.node("plus", Add, vec![Some(parts[0]), Some(parts[1])]);
+        let sum = b.node("plus", Add, vec![Some(sum), Some(parts[2])]);
+        b.finish(&[sum])
+    };
+    let heads = ["p0", "delta0", "scale0", "p1", "delta1", "scale1", "p2", "delta2", "scale2"];
+    check_heads("a regressor in stages", [stages(1), stages(2)], &heads);
+}
+
+/// A detector's head: class logits, and boxes whose sides are means of a distribution, which a constant convolution computes.
+fn detector(seed: u64) -> Graph {
+    let (mut b, x) = Builder::new(seed, &[2, 4, 4]);
+    let x = b.conv("conv1", x, 6, 3, 1);
+    let x = b.relu(x);
+    let x = b.conv("conv2", x, 6, 3, 1);
+    let x = b.relu(x);
+    let boxes = b.conv("boxes", x, 2 * 4, 1, 1);
+    let boxes = b.reshape(boxes, &[2, 4, 16]);
+    let bins = b.node("bins", Transpose { permutation: vec![0, 2, 1, 3] }, vec![Some(boxes)]);
+    let bins = b.node("softmax", Softmax { axis: 1 }, vec![Some(bins)]);
+    let steps = b.constant(&[1, 4, 1, 1], vec![0.0, 1.0, 2.0, 3.0]);
+    let windows = vec![Window { size: 1, stride: 1, dilation: 1, before: 0, after: 0 }; 2];
+    let sides = b.node("dfl", Conv { windows, groups: 1 }, vec![Some(bins), steps]);
+    let sides = b.reshape(sides, &[2, 16]);
+    let classes = b.conv("classes", x, 3, 1, 1);
+    let classes = b.reshape(classes, &[3, 16]);
+    let y = b.node("join", Concat { axis: 1 }, vec![Some(sides), Some(classes)]);
+    b.finish(&[y])
+}
+
+#[test]
+fn detectors_keep_their_heads_and_constant_maps() {
+    let joint = check_heads("class logits and boxes", [detector(1), detector(2)], &["boxes", "classes"]);
+    for member in &joint.members {
+        let dfl = member.graph.nodes().iter().find(|n| n.name.ends_with("dfl")).unwrap();
+        let steps = member.graph[dfl.inputs[1].unwrap()].constant.as_ref().unwrap();
+        assert_eq!(steps.data(), [0.0, 1.0, 2.0, 3.0], "a constant map was fitted");
+    }
+    let private = Layer::private(&detector(1));
+    assert!(private.len() == 1 && private[0].0 == "dfl" && private[0].2.contains("constant map"), "{private:?}");
+    let scales = |seed: u64| {
+        let (mut b, mut x) = Builder::new(seed, &[2, 4, 4]);
+        let mut all = Vec::new();
+        for k in 1..3 {
+            x = b.conv(&format!("conv{k}"), x, 6, 3, 1);
+            x = b.relu(x);
+            let (scores, boxes) = (b.conv(&format!("scores{k}"), x, 3, 1, 1), b.conv(&format!("boxes{k}"), x, 4, 1, 1));
+            let scores = b.reshape(scores, &[48]);
+            let boxes = b.reshape(boxes, &[64]);
+            all.extend([Some(scores), Some(boxes)]);
+        }
+        let y = b.node("join", Concat { axis: 1 }, all);
+        b.finish(&[y])
+    };
+    check_heads("two scales", [scales(1), scales(2)], &["scores1", "boxes1", "scores2", "boxes2"]);
+}
+
+/// Where the output layer is one that cannot be shared, what comes before it is no head; that the output layer stays private is said.
+#[test]
+fn an_output_layer_that_cannot_be_shared_is_private() {
+    let network = |seed: u64| {
+        let (mut b, x) = Builder::new(seed, &[2, 5, 5]);
+        let x = b.conv("conv1", x, 6, 3, 1);
+        let x = b.relu(x);
+        let x = b.conv("conv2", x, 6, 3, 1);
+        let x = b.relu(x);
+        let y = b.conv("grouped", x, 4, 1, 2);
+        b.finish(&[y])
+    };
+    let joint = check_heads("a grouped head", [network(1), network(2)], &[]);
+    let private = Layer::private(&joint.members[0].graph);
+    assert!(private.len() == 1 && private[0].0 == "grouped" && private[0].2.contains("grouped"), "{private:?}");
+}
+
+/// An output that another layer reads as well, and one without any layer.
+#[test]
+fn outputs_may_be_anywhere() {
+    let inner = |seed: u64| {
+        let (mut b, x) = Builder::new(seed, &[9]);
+        let hidden = b.dense("fc1", x, 8);
+        let hidden = b.relu(hidden);
+        let feature = b.dense("feature", hidden, 6);
+        let feature = b.relu(feature);
+        let hidden = b.dense("fc2", feature, 6);
+        let hidden = b.relu(hidden);
+        let y = b.dense("head", hidden, 3);
+        let copy = b.relu(x);
+        b.finish(&[y, feature, copy])
+    };
+    check_heads("inner outputs", [inner(1), inner(2)], &["feature", "head"]);
+}
+
+#[test]
+fn networks_of_output_layers_alone_share_nothing() {
+    let network = |seed: u64| {
+        let (mut b, x) = Builder::new(seed, &[9]);
+        let y = b.dense("head", x, 3);
+        b.finish(&[y])
+    };
+    let graphs = [network(1), network(2)];
+    let start = beside(&["a", "b"], &graphs);
+    // With retraining too: there is no layer to retrain for.
+    let joint = zipped(&start, &Plan { retrain: 2, batch_size: 8, ..plan(Recipe::Best) }).joint;
+    check_file("heads alone", &joint);
+    assert_eq!(joint.parameters().1, 0);
+    let expected: Vec<Tensor> = graphs.iter().flat_map(outputs).collect();
+    assert_eq!(difference(&expected, &in_memory(&joint)), 0.0);
+}
+
+/// Weights that two layers use, biases too, belong to each of them afterwards.
+#[test]
+fn layers_may_use_the_same_weights() {
+    let tied = |seed: u64| {
+        let (mut b, x) = Builder::new(seed, &[6]);
+        let (weight, bias) = (b.weight(&[6, 6], 0.5, 0.0), b.weight(&[6], 0.5, 0.0));
+        let gemm = || Gemm { transpose_b: true, ..Gemm::PLAIN };
+        let x = b.node("", gemm(), vec![Some(x), weight, bias]);
+        let x = b.relu(x);
+        let x = b.node("", gemm(), vec![Some(x), weight, bias]);
+        let x = b.relu(x);
+        let other = b.weight(&[6, 6], 0.5, 0.0);
+        let x = b.node("", gemm(), vec![Some(x), other, bias]);
+        let x = b.relu(x);
+        let y = b.node("", gemm(), vec![Some(x), weight, bias]);
+        b.finish(&[y])
+    };
+    let start = beside(&["a", "b"], &[tied(1), tied(2)]);
+    for recipe in [Recipe::Best, Recipe::Paper] {
+        for share in [Share::All, Share::Fraction(0.5), Share::Count(0)] {
+            let joint = zipped(&start, &Plan { share, ..plan(recipe) }).joint;
+            check_file("tied weights", &joint);
+            let slow = Plan { share, retrain: 1, rate: 1e-9, batch_size: 8, ..plan(recipe) };
+            check_file("tied weights, retrained", &zipped(&start, &slow).joint);
+        }
+    }
+}
+
+/// Two branches and more, in the order that `order` says.
+fn branches(seed: u64, sizes: &[usize], order: &[usize]) -> Graph {
+    let (mut b, x) = Builder::new(seed, &[2, 5, 5]);
+    let x = b.conv("stem", x, 6, 3, 1);
+    let x = b.relu(x);
+    let mut ends = vec![None; sizes.len()];
+    for &k in order {
+        // Weights depend on the branch, not on where it is written.
+        b.seed = 1000 * seed + 100 * (k as u64 + 1);
+        let inner = b.conv(&format!("inner{k}"), x, 5, sizes[k], 1);
+        let inner = b.relu(inner);
+        let end = b.conv(&format!("end{k}"), inner, 4, 1, 1);
+        ends[k] = Some(b.relu(end));
+    }
+    b.seed = 1000 * seed + 900;
+    let joined = b.node("join", Concat { axis: 1 }, ends);
+    let pooled = b.node("pool", GlobalAveragePool, vec![Some(joined)]);
+    let flat = b.reshape(pooled, &[4 * sizes.len()]);
+    let y = b.dense("head", flat, 3);
+    b.finish(&[y])
+}
+
+#[test]
+fn layers_are_matched_by_the_graph_not_by_the_order_in_the_file() {
+    // Branches of different kinds, and branches that only their weights tell apart.
+    for sizes in [[1, 3, 5], [3, 1, 3], [3, 3, 3]] {
+        let (a, b) = (branches(1, &sizes, &[0, 1, 2]), branches(1, &sizes, &[2, 0, 1]));
+        assert!(difference(&outputs(&a), &outputs(&b)) < 1e-6);
+        let start = beside(&["a", "b"], &[a.clone(), b]);
+        for recipe in [Recipe::Best, Recipe::Paper] {
+            let joint = zipped(&start, &Plan { ridge: 1e-6, ..plan(recipe) }).joint;
+            check_file("branches", &joint);
+            for member in &joint.members {
+                let moved = difference(&outputs(&a), &outputs(&member.graph));
+                assert!(moved < 1e-3, "{sizes:?} {recipe:?}: outputs of {} moved by {moved}", member.name);
+            }
+            assert!(shared(&joint).iter().all(|(name, units)| (name == "head") == (*units == 0)));
+        }
+    }
+    let error = Joint::beside(vec![
+        single("a", &branches(1, &[1, 3], &[0, 1])),
+        single("b", &branches(1, &[1, 3, 3], &[0, 1, 2])),
+    ]);
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("a has 6 layers, b has 8, 6 of them correspond"), "{text}");
+}
+
+/// A residual sum joins the units of two layers in one network and not in the other: their numbers must not be taken for each other.
+#[test]
+fn a_residual_network_beside_one_without_sums() {
+    let network = |seed: u64, residual: bool| {
+        let (mut b, x) = Builder::new(seed, &[9]);
+        let x = b.dense("fc1", x, 8);
+        let mut x = b.relu(x);
+        for name in ["fc2", "fc3"] {
+            let inner = b.dense(name, x, 8);
+            let sum = if residual { b.node("sum", Add, vec![Some(inner), Some(x)]) } else { inner };
+            x = b.relu(sum);
+        }
+        let y = b.dense("head", x, 3);
+        b.finish(&[y])
+    };
+    let all = [[true, false, true], [false, true, true], [true, true, false]];
+    for kinds in all {
+        let graphs: Vec<Graph> = (1..).zip(kinds).map(|(seed, residual)| network(seed, residual)).collect();
+        for count in [2, 3] {
+            let start = beside(&["a", "b", "c"][..count], &graphs[..count]);
+            for streams in [Streams::Last, Streams::First, Streams::One] {
+                for (recipe, align) in
+                    [(Recipe::Best, Align::All), (Recipe::Best, Align::Shared), (Recipe::Paper, Align::All)]
+                {
+                    let share = Share::Fraction(0.5);
+                    let plan = Plan { streams, share, align: Some(align), ..plan(recipe) };
+                    let what = format!("{kinds:?} {count} {streams:?} {recipe:?} {align:?}");
+                    let joint = zipped(&start, &plan).joint;
+                    check_file(&what, &joint);
+                    check_alignment(&what, &joint, align);
+                }
+            }
+        }
+    }
+}
+
+/// Where tasks have no stream in common, units that are one stand for each other in later layers; with [`Align::Shared`] no others do.
+fn check_alignment(what: &str, joint: &Joint, align: Align) {
+    for layer in (0..joint.depth()).filter(|l| joint.stream(*l).is_none()) {
+        for (i, a) in joint.members.iter().enumerate() {
+            for b in &joint.members[i + 1..] {
+                for (unit, known) in a.units[layer].iter().zip(&a.aligned[layer]) {
+                    for (other, other_known) in b.units[layer].iter().zip(&b.aligned[layer]) {
+                        assert!(unit != other || known == other_known, "{what}: layer {layer}");
+                        assert!(known != other_known || unit == other || align == Align::All, "{what}: layer {layer}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A joint model whose streams have one alignment takes in a network without, in the paper's way: what was shared must stay equal.
+#[test]
+fn what_a_joint_model_shares_stays_equal_when_a_task_joins() {
+    let network = |seed: u64, residual: bool| {
+        let (mut b, x) = Builder::new(seed, &[9]);
+        let x = b.dense("fc1", x, 8);
+        let mut x = b.relu(x);
+        for name in ["fc2", "fc3"] {
+            let inner = b.dense(name, x, 8);
+            let sum = if residual { b.node("sum", Add, vec![Some(inner), Some(x)]) } else { inner };
+            x = b.relu(sum);
+        }
+        let y = b.dense("head", x, 3);
+        b.finish(&[y])
+    };
+    let start = beside(&["a", "b"], &[network(1, true), network(2, true)]);
+    for share in [Share::All, Share::Fraction(0.5)] {
+        for streams in [Streams::First, Streams::Last, Streams::One] {
+            let first = zipped(&start, &Plan { share, streams, align: Some(Align::All), ..plan(Recipe::Best) }).joint;
+            for residual in [true, false] {
+                let parts = || vec![first.clone(), single("c", &network(3, residual))];
+                for (recipe, now) in
+                    [(Recipe::Paper, Streams::Last), (Recipe::Best, Streams::Last), (Recipe::Best, Streams::First)]
+                {
+                    let start = Joint::beside(parts()).unwrap();
+                    let what = format!("{share:?} {streams:?}, then {recipe:?} {now:?} residual {residual}");
+                    let plan = Plan { share, streams: now, align: Some(Align::All), ..plan(recipe) };
+                    check_file(&what, &zipped(&start, &plan).joint);
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of units in a file may be as large as they like.
+#[test]
+fn numbers_in_the_metadata_are_hostile() {
+    let start = beside(&["a", "b"], &[mlp(1, false), mlp(2, false)]);
+    let joint = zipped(&start, &plan(Recipe::Best)).joint;
+    let mut graph = assemble::to_graph(&joint, false).unwrap();
+    let text = &mut graph.metadata.iter_mut().find(|(key, _)| key == "mtz.joint").unwrap().1;
+    // Shared units of all layers keep equal numbers, only far beyond what can be added to.
+    let mut json: serde_json::Value = serde_json::from_str(text).unwrap();
+    for task in json["tasks"].as_array_mut().unwrap() {
+        for layer in task["layers"].as_array_mut().unwrap() {
+            for key in ["units", "aligned"] {
+                for number in layer[key].as_array_mut().unwrap() {
+                    *number = serde_json::json!(u64::MAX - number.as_u64().unwrap());
+                }
+            }
+        }
+    }
+    *text = json.to_string();
+    let back = assemble::from_graph(&onnx::parse(&onnx::to_bytes(&graph).unwrap()).unwrap()).unwrap().unwrap();
+    assert_eq!(back.parameters(), joint.parameters());
+    let start = Joint::beside(vec![back, single("c", &mlp(3, false))]).unwrap();
+    let joined = zipped(&start, &plan(Recipe::Best)).joint;
+    check_file("large numbers", &joined);
+    assert_eq!(joined.parameters().1, joint.parameters().1);
+}
