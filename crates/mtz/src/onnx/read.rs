@@ -490,20 +490,21 @@ fn wide(x: i64) -> f64 {
 }
 
 fn read_attribute(proto: &AttributeProto) -> Attribute {
-    let text = || String::from_utf8_lossy(&proto.s).into_owned();
+    let text = || String::from_utf8_lossy(proto.s.as_deref().unwrap_or_default()).into_owned();
+    let (float, int) = (proto.f.unwrap_or(0.0), proto.i.unwrap_or(0));
     match proto.r#type {
         _ if !proto.ref_attr_name.is_empty() => Attribute::Other("reference"),
-        attribute_type::FLOAT => Attribute::Float(proto.f),
-        attribute_type::INT => Attribute::Int(proto.i),
+        attribute_type::FLOAT => Attribute::Float(float),
+        attribute_type::INT => Attribute::Int(int),
         attribute_type::STRING => Attribute::Text(text()),
         attribute_type::FLOATS => Attribute::Floats(proto.floats.clone()),
         attribute_type::INTS => Attribute::Ints(proto.ints.clone()),
         // Very old files leave the type out: the field that is filled tells.
         0 if !proto.ints.is_empty() => Attribute::Ints(proto.ints.clone()),
         0 if !proto.floats.is_empty() => Attribute::Floats(proto.floats.clone()),
-        0 if !proto.s.is_empty() => Attribute::Text(text()),
-        0 if proto.f != 0.0 => Attribute::Float(proto.f),
-        0 => Attribute::Int(proto.i),
+        0 if proto.s.is_some() => Attribute::Text(text()),
+        0 if proto.f.is_some() => Attribute::Float(float),
+        0 => Attribute::Int(int),
         attribute_type::GRAPH => Attribute::Other("graph"),
         attribute_type::TENSOR => Attribute::Other("tensor"),
         _ => Attribute::Other("list"),

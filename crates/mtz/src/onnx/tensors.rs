@@ -136,7 +136,7 @@ impl TensorReader {
                 e.hint("external data must lie in the model's folder, under a relative path without \"..\"")
             });
         }
-        Ok((!proto.raw_data.is_empty()).then(|| proto.raw_data.clone()))
+        Ok(proto.raw_data.clone().filter(|raw| !raw.is_empty()))
     }
 
     fn external(&self, proto: &TensorProto) -> Result<Bytes> {

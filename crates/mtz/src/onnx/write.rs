@@ -82,14 +82,8 @@ pub fn to_bytes(graph: &Graph) -> Result<Vec<u8>> {
         });
     }
     let model = ModelProto {
-        // The first IR version that allows the opset: 13 came with 7, 15 with 8, 19 with 9.
-        ir_version: if opset >= 19 {
-            9
-        } else if opset >= 15 {
-            8
-        } else {
-            7
-        },
+        // The first IR version that allows the opset: 15 came with 8, 19 with 9.
+        ir_version: if opset >= 19 { 9 } else { 8 },
         producer_name: "mtz".to_owned(),
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
         graph: Some(proto),
@@ -158,7 +152,7 @@ fn raw_tensor(name: &str, shape: &[usize], data_type: i32, raw: Vec<u8>) -> Tens
         dims: shape.iter().map(|&n| from_size(n)).collect(),
         data_type,
         name: name.to_owned(),
-        raw_data: Bytes::from(raw),
+        raw_data: Some(Bytes::from(raw)),
         ..TensorProto::default()
     }
 }
@@ -166,11 +160,11 @@ fn raw_tensor(name: &str, shape: &[usize], data_type: i32, raw: Vec<u8>) -> Tens
 fn attribute(name: &str, value: &Attribute) -> AttributeProto {
     let mut proto = AttributeProto { name: name.to_owned(), ..AttributeProto::default() };
     match value {
-        Attribute::Int(x) => (proto.r#type, proto.i) = (attribute_type::INT, *x),
+        Attribute::Int(x) => (proto.r#type, proto.i) = (attribute_type::INT, Some(*x)),
         Attribute::Ints(x) => (proto.r#type, proto.ints) = (attribute_type::INTS, x.clone()),
-        Attribute::Float(x) => (proto.r#type, proto.f) = (attribute_type::FLOAT, *x),
+        Attribute::Float(x) => (proto.r#type, proto.f) = (attribute_type::FLOAT, Some(*x)),
         Attribute::Floats(x) => (proto.r#type, proto.floats) = (attribute_type::FLOATS, x.clone()),
-        Attribute::Text(x) => (proto.r#type, proto.s) = (attribute_type::STRING, Bytes::from(x.clone().into_bytes())),
+        Attribute::Text(x) => (proto.r#type, proto.s) = (attribute_type::STRING, Some(Bytes::from(x.clone().into_bytes()))),
         Attribute::Other(_) => {} // only ever read
     }
     proto
