@@ -3,9 +3,11 @@
 //! A constant value is a weight. Every node has one output. Identifiers are positions, given in the order
 //! inputs, then node by node its constants and its output, so two equal networks have equal graphs.
 
+mod open_batch;
+
 use crate::error::{Error, Result};
 use crate::op::{Op, Shapes};
-use crate::tensor::{Dim, Shape, Tensor};
+use crate::tensor::{Element, Shape, Tensor};
 use std::collections::{HashMap, HashSet};
 
 /// A value of a graph.
@@ -28,6 +30,8 @@ pub struct Value {
     pub shape: Shape,
     /// Its numbers, if it is a weight.
     pub constant: Option<Tensor>,
+    /// Of an input or an output: the type it has in a file. Says nothing about other values.
+    pub element: Element,
 }
 
 /// An operator with what it reads and writes.
@@ -52,6 +56,8 @@ pub struct Graph {
     nodes: Vec<Node>,
     inputs: Vec<ValueId>,
     outputs: Vec<ValueId>,
+    /// How weights are stored in a file, and what a runtime computes in. In memory they are f32, whatever this says.
+    pub element: Element,
     /// Free text that travels with the file.
     pub metadata: Vec<(String, String)>,
 }
@@ -127,7 +133,7 @@ impl Graph {
     }
 
     fn add_value(&mut self, name: String, shape: Shape, constant: Option<Tensor>) -> ValueId {
-        self.values.push(Value { name, shape, constant });
+        self.values.push(Value { name, shape, constant, element: Element::F32 });
         ValueId(self.values.len() - 1)
     }
 
@@ -160,9 +166,49 @@ impl Graph {
         Ok(output)
     }
 
+    /// `id` under another name: renamed if a node computes it and it is no output yet, through an `Identity` otherwise.
+    pub(crate) fn renamed(&mut self, id: ValueId, name: &str) -> Result<ValueId> {
+        let computed = self.nodes.iter().any(|n| n.output == id) && !self.outputs.contains(&id);
+        match self.values.get_mut(id.0) {
+            Some(value) if computed => {
+                value.name = name.to_owned();
+                Ok(id)
+            }
+            _ => self.add_node(name, crate::op::Identity, vec![Some(id)], name),
+        }
+    }
+
     /// Marks a value as output.
     pub fn add_output(&mut self, id: ValueId) {
         self.outputs.push(id);
+    }
+
+    /// The same network, stored as another type. Inputs and outputs keep theirs.
+    #[must_use]
+    pub fn with_element(&self, element: Element) -> Self {
+        Self { element, ..self.clone() }
+    }
+
+    /// Says which type an input or an output has in a file.
+    pub fn set_element(&mut self, id: ValueId, element: Element) {
+        if let Some(value) = self.values.get_mut(id.0) {
+            value.element = element;
+        }
+    }
+
+    /// The same network with all weights rounded to what its element type can hold, so that it is what its file will be. A weight beyond the type's range
+    /// is an error.
+    pub fn rounded(&self) -> Result<Self> {
+        if self.element == Element::F32 {
+            return Ok(self.clone());
+        }
+        let mut graph = self.with_constants(|id, tensor| {
+            let rounded = tensor.data().iter().map(|&x| self.element.nearest(x).ok_or(x));
+            let data = rounded.collect::<std::result::Result<Vec<f32>, f32>>();
+            Tensor::new(tensor.shape().to_vec(), data.map_err(|x| beyond(self.element, &self[id].name, x))?)
+        })?;
+        graph.nodes.iter_mut().for_each(|node| node.op.round(self.element));
+        Ok(graph)
     }
 
     /// The same, and nothing is dropped in training; values keep their identifiers.
@@ -245,9 +291,11 @@ impl Graph {
         }
         let mut graph = Self::new(self.name.clone());
         graph.metadata.clone_from(&self.metadata);
+        graph.element = self.element;
         let mut build = Rebuild { old: self, new: graph, map: HashMap::new() };
         for &id in &self.inputs {
             let new = build.new.add_input(self[id].name.clone(), input_shape(&self[id]));
+            build.new.set_element(new, self[id].element);
             build.map.insert(id, new);
         }
         for node in self.nodes.iter().filter(|n| live.contains(&n.output)) {
@@ -257,55 +305,12 @@ impl Graph {
         for &id in &self.outputs {
             let new = build.value(id)?;
             // A rewritten output keeps its name: users ask for it.
-            let output = if build.new[new].name == self[id].name { new } else { build.renamed(new, &self[id].name)? };
+            let output =
+                if build.new[new].name == self[id].name { new } else { build.new.renamed(new, &self[id].name)? };
+            build.new.set_element(output, self[id].element);
             build.new.outputs.push(output);
         }
         Ok(build.new)
-    }
-
-    /// The same network for any batch size, if its inputs have a fixed first dimension that all operators carry
-    /// through; otherwise the network unchanged.
-    ///
-    /// A file with a fixed batch size says so in its input and in the targets of `Reshape`. Both are opened here; the
-    /// shape rules refuse every operator that would mix samples, so the result computes the same for each sample.
-    pub fn with_open_batch(&self) -> Self {
-        self.open_batch().unwrap_or_else(|| self.clone())
-    }
-
-    fn open_batch(&self) -> Option<Self> {
-        let batch = self.fixed_batch()?;
-        let open = |shape: &Shape| shape.with_dim(0, Dim::Batch(1)).unwrap_or_else(|_| shape.clone());
-        let graph = self
-            .rebuild(
-                |input| open(&input.shape),
-                |build, node| {
-                    let mut node = node.clone();
-                    // Only a first axis that is the batch in the new graph: a 1 may be something else.
-                    if let Op::Reshape(reshape) = &mut node.op
-                        && let Some(Some(input)) = node.inputs.first().copied()
-                        && let Some(first) = reshape.target.first_mut()
-                        && *first == Some(batch)
-                        && let Ok(input) = build.value(input)
-                        && build.new[input].shape.dims().first() == Some(&Dim::Batch(1))
-                    {
-                        *first = None;
-                    }
-                    build.copy(&node)
-                },
-            )
-            .ok()?;
-        let opened = |id: &ValueId| match graph[*id].shape.dims() {
-            [Dim::Batch(1), rest @ ..] => rest.iter().all(|d| d.fixed().is_some()),
-            _ => false,
-        };
-        graph.outputs.iter().all(opened).then_some(graph)
-    }
-
-    /// The batch size, if it is fixed: the first dimension of every input.
-    pub fn fixed_batch(&self) -> Option<usize> {
-        let mut batches = self.inputs.iter().map(|id| self[*id].shape.dims().first().and_then(|d| d.fixed()));
-        let first = batches.next()??;
-        batches.all(|b| b == Some(first)).then_some(first)
     }
 
     /// The number of weights that the outputs depend on.
@@ -314,6 +319,12 @@ impl Graph {
         let used = self.nodes.iter().flat_map(|n| n.inputs.iter().flatten()).chain(&self.outputs);
         used.filter(|id| seen.insert(**id)).filter_map(|id| self[*id].constant.as_ref()).map(|t| t.data().len()).sum()
     }
+}
+
+/// The error of a number that an element type cannot hold.
+pub(crate) fn beyond(element: Element, tensor: &str, x: f32) -> Error {
+    Error::usage(format!("tensor {tensor:?} has {x:e}, which is beyond the range of {element}"))
+        .hint("store the model as f32: --dtype f32")
 }
 
 /// A graph being copied, see [`Graph::rebuild`].
@@ -345,22 +356,15 @@ impl Rebuild<'_> {
         node.inputs.iter().map(|id| id.map(|id| self.value(id)).transpose()).collect()
     }
 
+    /// Whatever reads `old` reads `new` from now on.
+    pub fn replace(&mut self, old: ValueId, new: ValueId) {
+        self.map.insert(old, new);
+    }
+
     /// The node as it was.
     pub fn copy(&mut self, node: &Node) -> Result<ValueId> {
         let inputs = self.inputs(node)?;
         let name = self.old[node.output].name.clone();
         self.new.add_node(node.name.clone(), node.op.clone(), inputs, name)
-    }
-
-    /// `id` under another name: renamed if a node computes it for nobody else, through an `Identity` otherwise.
-    fn renamed(&mut self, id: ValueId, name: &str) -> Result<ValueId> {
-        let computed = self.new.nodes.iter().any(|n| n.output == id) && !self.new.outputs.contains(&id);
-        match self.new.values.get_mut(id.0) {
-            Some(value) if computed => {
-                value.name = name.to_owned();
-                Ok(id)
-            }
-            _ => self.new.add_node(name, crate::op::Identity, vec![Some(id)], name),
-        }
     }
 }

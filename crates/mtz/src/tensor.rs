@@ -4,11 +4,57 @@
 //! multiplied with overflow checks, because dimensions come from files.
 
 use crate::error::{Error, Result};
+use half::f16;
 use std::fmt;
 use std::sync::Arc;
 
 /// No tensor may have more elements than this (8 GiB of f32), whatever a file claims.
 pub const MAX_ELEMENTS: usize = 1 << 31;
+
+/// How numbers are stored in a file. In memory all are f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Element {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 16 bits: half the size, 11 bits of precision, nothing beyond 65504.
+    F16,
+}
+
+impl Element {
+    /// The nearest number this type can hold; `None` for finite numbers beyond its range.
+    pub fn nearest(self, x: f32) -> Option<f32> {
+        match self {
+            Self::F32 => Some(x),
+            Self::F16 => Some(f16::from_f32(x).to_f32()).filter(|near| near.is_finite() || !x.is_finite()),
+        }
+    }
+
+    /// The nearest number this type can hold, ±∞ for what is beyond its range: what a limit means.
+    pub fn limit(self, x: f32) -> f32 {
+        match self {
+            Self::F32 => x,
+            Self::F16 => f16::from_f32(x).to_f32(),
+        }
+    }
+
+    /// Bytes of one number.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 => 2,
+        }
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+        })
+    }
+}
 
 /// One dimension of a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

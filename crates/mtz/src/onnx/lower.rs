@@ -46,7 +46,6 @@ impl RawNode {
 /// The node, or the nodes that compute the same.
 pub(super) fn lower(node: RawNode, inputs: &[Input]) -> Result<Vec<RawNode>> {
     match node.op.as_str() {
-        "Cast" => cast(node),
         "Split" => split(&node, inputs),
         "Sum" => Ok(sum(&node)),
         "Reciprocal" => Ok(vec![with_number("Div", 1.0, &node)]),
@@ -59,15 +58,15 @@ pub(super) fn lower(node: RawNode, inputs: &[Input]) -> Result<Vec<RawNode>> {
     }
 }
 
-/// A cast between floating types is nothing: all are computed in f32.
-fn cast(node: RawNode) -> Result<Vec<RawNode>> {
+/// Refuses casts of computed tensors to other types than floating ones. Between those a cast is nothing: all are computed in f32.
+pub(super) fn check_cast(node: &RawNode) -> Result<()> {
     let mut spec = NodeSpec::new(node.opset, node.attributes.clone(), vec![]);
     let to = spec.int("to")?.and_then(|t| i32::try_from(t).ok()).unwrap_or(0);
     if !super::proto::data_type::FLOATS.contains(&to) {
         let name = super::tensors::type_name(to);
         return Err(Error::unsupported(format!("a computed tensor is cast to {name}")));
     }
-    Ok(vec![node.with("Identity", node.opset, vec![])])
+    Ok(())
 }
 
 /// One `Slice` per output.

@@ -1,5 +1,9 @@
-//! The ONNX messages this program uses, by hand from the field numbers of onnx.proto3: no `protoc` is needed to build.
+//! The ONNX messages this program uses, by hand from the field numbers of onnx.proto: no `protoc` is needed to build.
 //! Large tensors stay in the file's buffer ([`Bytes`] shares it) until they are decoded.
+//!
+//! Most readers are built from the proto2 definition and ask whether a field is present, not what its value is. A field whose default value means
+//! something (an attribute that is 0, an empty tensor) is therefore optional here, and the writer sets it. All other fields are never written with their
+//! default value, or mean the same without it.
 
 use bytes::Bytes;
 use prost::Message;
@@ -84,12 +88,12 @@ pub struct NodeProto {
 pub struct AttributeProto {
     #[prost(string, tag = "1")]
     pub name: String,
-    #[prost(float, tag = "2")]
-    pub f: f32,
-    #[prost(int64, tag = "3")]
-    pub i: i64,
-    #[prost(bytes = "bytes", tag = "4")]
-    pub s: Bytes,
+    #[prost(float, optional, tag = "2")]
+    pub f: Option<f32>,
+    #[prost(int64, optional, tag = "3")]
+    pub i: Option<i64>,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub s: Option<Bytes>,
     #[prost(message, optional, tag = "5")]
     pub t: Option<TensorProto>,
     #[prost(float, repeated, tag = "7")]
@@ -127,8 +131,8 @@ pub struct TensorProto {
     pub int64_data: Vec<i64>,
     #[prost(string, tag = "8")]
     pub name: String,
-    #[prost(bytes = "bytes", tag = "9")]
-    pub raw_data: Bytes,
+    #[prost(bytes = "bytes", optional, tag = "9")]
+    pub raw_data: Option<Bytes>,
     #[prost(double, repeated, tag = "10")]
     pub double_data: Vec<f64>,
     #[prost(uint64, repeated, tag = "11")]

@@ -3,16 +3,16 @@
 //! One walk over the nodes in running order: each name stands for a tensor of the graph, a weight nobody has
 //! used yet, or a constant known now. What is not understood is collected, so that one error names all of it.
 
-use super::lower::{LOWERED, RawInput, RawNode, lower};
+use super::lower::{LOWERED, RawInput, RawNode, check_cast, lower};
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use super::proto::{attribute_type, data_type};
-use super::tensors::{TensorReader, is_integer, type_name};
+use super::tensors::{TensorReader, element, is_integer, type_name};
 use super::{guard, mapped, order, statics};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, ValueId};
 use crate::op::node::{Attribute, Input, NodeSpec, Scalar, Static, to_f32};
 use crate::op::{NAMES, Op};
-use crate::tensor::{Dim, Shape, Tensor};
+use crate::tensor::{Dim, Element, Shape, Tensor};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::{HashMap, HashSet};
@@ -72,6 +72,7 @@ pub fn read_bytes(bytes: Bytes, folder: Option<&Path>) -> Result<Graph> {
         computed: 0,
         opset,
         tensors: TensorReader::new(folder),
+        stored: Stored::default(),
         offences: Vec::new(),
         unknown: HashSet::new(),
     };
@@ -114,9 +115,35 @@ fn written_names(proto: &GraphProto) -> HashSet<String> {
 #[derive(Clone)]
 enum Operand {
     Value(ValueId),
-    /// A weight that is not in the graph yet.
-    Weight(Tensor),
+    /// A weight that is not in the graph yet, and how the file stores it.
+    Weight(Tensor, Element),
     Static(Static),
+}
+
+/// How the weights that are used were stored.
+#[derive(Default)]
+struct Stored {
+    half: bool,
+    single: bool,
+    /// Tensors of more than one number as something else than f16.
+    wide: bool,
+}
+
+impl Stored {
+    fn note(&mut self, weight: &Tensor, element: Element) {
+        match element {
+            Element::F16 => self.half = true,
+            Element::F32 => self.single = true,
+        }
+        self.wide |= element == Element::F32 && weight.data().len() > 1;
+    }
+
+    /// f16 only where nothing is lost by it: single numbers do not count beside f16 tensors. Without weights, the inputs tell.
+    fn element(&self, graph: &Graph) -> Element {
+        let inputs = || graph.inputs().iter().all(|id| graph[*id].element == Element::F16);
+        let half = if self.half || self.single { self.half } else { inputs() };
+        if half && !self.wide { Element::F16 } else { Element::F32 }
+    }
 }
 
 struct Reader {
@@ -129,6 +156,7 @@ struct Reader {
     computed: usize,
     opset: i64,
     tensors: TensorReader,
+    stored: Stored,
     /// What is not supported, a line each.
     offences: Vec<String>,
     /// Names whose value depends on something unsupported.
@@ -159,7 +187,10 @@ impl Reader {
         for sparse in &proto.sparse_initializer {
             let name = sparse.values.as_ref().map_or("", |v| v.name.as_str()).to_owned();
             match self.tensors.sparse(sparse) {
-                Ok(tensor) => self.define(&name, Operand::Weight(tensor))?,
+                Ok(tensor) => {
+                    let kind = sparse.values.as_ref().map_or(0, |v| v.data_type);
+                    self.define(&name, Operand::Weight(tensor, element(kind)))?;
+                }
                 Err(e) if e.kind() == ErrorKind::Unsupported => {
                     self.offend(&name, "sparse initializer", &e, std::slice::from_ref(&name));
                 }
@@ -181,8 +212,9 @@ impl Reader {
                 continue; // old files list weights as inputs too
             }
             match input_shape(input) {
-                Ok(shape) => {
+                Ok((shape, element)) => {
                     let id = self.graph.add_input(input.name.clone(), shape);
+                    self.graph.set_element(id, element);
                     self.define(&input.name, Operand::Value(id))?;
                 }
                 Err(e) if e.kind() == ErrorKind::Unsupported => {
@@ -202,7 +234,7 @@ impl Reader {
         if tensor.dims.contains(&0) {
             return Ok(Operand::Static(Static { shape: vec![0], elements: vec![], integer: false }));
         }
-        self.tensors.floats(tensor).map(Operand::Weight)
+        self.tensors.floats(tensor).map(|weight| Operand::Weight(weight, element(tensor.data_type)))
     }
 
     fn node(&mut self, node: &NodeProto, label: &str) -> Result<()> {
@@ -244,6 +276,12 @@ impl Reader {
         let output = raw.outputs.first().cloned().ok_or_else(|| Error::model("the node has no output"))?;
         if let Some(constant) = self.known_now(&raw, tensor)? {
             return self.define(&output, constant);
+        }
+        if raw.op == "Cast" {
+            check_cast(&raw)?;
+            if let Some(same) = self.cast(&raw) {
+                return self.define(&output, same);
+            }
         }
         let specs = self.specs(&raw)?;
         for node in self.with_free_names(lower(raw, &specs)?, &node.output) {
@@ -299,6 +337,12 @@ impl Reader {
         }
     }
 
+    /// What a cast between floating types stands for: the tensor itself.
+    fn cast(&self, node: &RawNode) -> Option<Operand> {
+        let Some(RawInput::Value(name)) = node.inputs.first() else { return None };
+        self.names.get(name).filter(|same| !matches!(same, Operand::Static(_))).cloned()
+    }
+
     /// The value of a node that is known without running the network: constants and shape arithmetic.
     fn known_now(&mut self, node: &RawNode, tensor: Option<&TensorProto>) -> Result<Option<Operand>> {
         let attribute = |name: &str| node.attributes.iter().find(|(n, _)| n == name).map(|(_, a)| a);
@@ -315,9 +359,11 @@ impl Reader {
                         let elements: Vec<Scalar> = x.iter().map(|&x| Scalar::Number(wide(x))).collect();
                         Ok(known(vec![x.len()], &elements, true))
                     }
-                    (None, Some(Attribute::Float(x))) => Ok(Operand::Weight(Tensor::scalar(*x))),
+                    (None, Some(Attribute::Float(x))) => Ok(Operand::Weight(Tensor::scalar(*x), Element::F32)),
                     (None, Some(Attribute::Floats(x))) if x.is_empty() => Ok(known(vec![0], &[], false)),
-                    (None, Some(Attribute::Floats(x))) => Tensor::new(vec![x.len()], x.clone()).map(Operand::Weight),
+                    (None, Some(Attribute::Floats(x))) => {
+                        Tensor::new(vec![x.len()], x.clone()).map(|x| Operand::Weight(x, Element::F32))
+                    }
                     _ => Err(Error::unsupported("a constant of this type")),
                 }
                 .map(Some);
@@ -351,7 +397,7 @@ impl Reader {
         {
             inputs.push(match self.constant(tensor)? {
                 Operand::Static(value) => Some(value),
-                Operand::Weight(value) => static_of(&value),
+                Operand::Weight(value, _) => static_of(&value),
                 Operand::Value(_) => None,
             });
         }
@@ -369,7 +415,7 @@ impl Reader {
                 Some(tensor) => Input::Constant(self.graph[*id].shape.clone(), static_of(tensor)),
                 None => Input::Tensor(self.graph[*id].shape.clone()),
             }),
-            Some(Operand::Weight(tensor)) => Ok(Input::Constant(Shape::fixed(tensor.shape())?, static_of(tensor))),
+            Some(Operand::Weight(tensor, _)) => Ok(Input::Constant(Shape::fixed(tensor.shape())?, static_of(tensor))),
             Some(Operand::Static(value)) => Ok(Input::Static(value.clone())),
             None => Err(Error::model(format!("value {name:?} is read but never written"))),
         }
@@ -415,7 +461,10 @@ impl Reader {
     fn tensor(&mut self, name: &str) -> Result<ValueId> {
         let tensor = match self.names.get(name) {
             Some(Operand::Value(id)) => return Ok(*id),
-            Some(Operand::Weight(tensor)) => tensor.clone(),
+            Some(Operand::Weight(tensor, element)) => {
+                self.stored.note(tensor, *element);
+                tensor.clone()
+            }
             Some(Operand::Static(value)) if value.integer => {
                 return Err(Error::unsupported(format!("it computes with integers ({name:?})")));
             }
@@ -437,16 +486,20 @@ impl Reader {
             let many = if self.offences.len() == 1 { "one thing" } else { "several things" };
             return Err(Error::unsupported(format!("the model uses {many} that mtz does not support:"))
                 .with_items(self.offences)
-                .hint(format!("supported operators: {}, {}", NAMES.join(", "), LOWERED.join(", "))));
+                .hint("mtz inspect MODEL lists every node; the README lists the supported operators"));
         }
         if proto.output.is_empty() {
             return Err(Error::model("the model has no output"));
         }
+        self.graph.element = self.stored.element(&self.graph);
         for output in &proto.output {
             let id = self.tensor(&output.name)?;
             if !self.graph.depends_on_inputs(id) {
                 return Err(Error::unsupported(format!("output {:?} is a constant", output.name)));
             }
+            let id = if self.graph[id].name == output.name { id } else { self.graph.renamed(id, &output.name)? };
+            let kind = output.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).map(|t| t.elem_type);
+            self.graph.set_element(id, kind.filter(|kind| *kind != 0).map_or(self.graph.element, element));
             self.graph.add_output(id);
         }
         Ok(self.graph)
@@ -490,20 +543,21 @@ fn wide(x: i64) -> f64 {
 }
 
 fn read_attribute(proto: &AttributeProto) -> Attribute {
-    let text = || String::from_utf8_lossy(&proto.s).into_owned();
+    let text = || String::from_utf8_lossy(proto.s.as_deref().unwrap_or_default()).into_owned();
+    let (float, int) = (proto.f.unwrap_or(0.0), proto.i.unwrap_or(0));
     match proto.r#type {
         _ if !proto.ref_attr_name.is_empty() => Attribute::Other("reference"),
-        attribute_type::FLOAT => Attribute::Float(proto.f),
-        attribute_type::INT => Attribute::Int(proto.i),
+        attribute_type::FLOAT => Attribute::Float(float),
+        attribute_type::INT => Attribute::Int(int),
         attribute_type::STRING => Attribute::Text(text()),
         attribute_type::FLOATS => Attribute::Floats(proto.floats.clone()),
         attribute_type::INTS => Attribute::Ints(proto.ints.clone()),
         // Very old files leave the type out: the field that is filled tells.
         0 if !proto.ints.is_empty() => Attribute::Ints(proto.ints.clone()),
         0 if !proto.floats.is_empty() => Attribute::Floats(proto.floats.clone()),
-        0 if !proto.s.is_empty() => Attribute::Text(text()),
-        0 if proto.f != 0.0 => Attribute::Float(proto.f),
-        0 => Attribute::Int(proto.i),
+        0 if proto.s.is_some() => Attribute::Text(text()),
+        0 if proto.f.is_some() => Attribute::Float(float),
+        0 => Attribute::Int(int),
         attribute_type::GRAPH => Attribute::Other("graph"),
         attribute_type::TENSOR => Attribute::Other("tensor"),
         _ => Attribute::Other("list"),
@@ -511,7 +565,7 @@ fn read_attribute(proto: &AttributeProto) -> Attribute {
 }
 
 /// The shape of an input: the first dimension may be open, all others must be numbers.
-fn input_shape(input: &ValueInfoProto) -> Result<Shape> {
+fn input_shape(input: &ValueInfoProto) -> Result<(Shape, Element)> {
     let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
     let tensor = tensor.ok_or_else(|| Error::unsupported("it is not a tensor"))?;
     if !data_type::FLOATS.contains(&tensor.elem_type) {
@@ -532,5 +586,5 @@ fn input_shape(input: &ValueInfoProto) -> Result<Shape> {
             }
         });
     }
-    Shape::new(dims)
+    Ok((Shape::new(dims)?, element(tensor.elem_type)))
 }

@@ -3,7 +3,7 @@
 use super::proto::{SparseTensorProto, TensorProto, data_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::node::{Scalar, Static, to_f32};
-use crate::tensor::{MAX_ELEMENTS, Tensor};
+use crate::tensor::{Element, MAX_ELEMENTS, Tensor};
 use bytes::Bytes;
 use half::{bf16, f16};
 use std::fs::File;
@@ -136,7 +136,7 @@ impl TensorReader {
                 e.hint("external data must lie in the model's folder, under a relative path without \"..\"")
             });
         }
-        Ok((!proto.raw_data.is_empty()).then(|| proto.raw_data.clone()))
+        Ok(proto.raw_data.clone().filter(|raw| !raw.is_empty()))
     }
 
     fn external(&self, proto: &TensorProto) -> Result<Bytes> {
@@ -250,6 +250,11 @@ fn element_size(data_type: i32) -> Option<usize> {
         data_type::DOUBLE | data_type::INT64 | data_type::UINT64 => 8,
         _ => return None,
     })
+}
+
+/// How a tensor of this type is stored when it is written again: what is wider than f16, and bf16, whose range is, becomes f32.
+pub(super) fn element(data_type: i32) -> Element {
+    if data_type == data_type::FLOAT16 { Element::F16 } else { Element::F32 }
 }
 
 /// Whether a type counts as integer here (truth values do).

@@ -1,7 +1,7 @@
 //! From a [`Graph`] to a file.
 //!
-//! Weights are written once each, as f32 in raw form; tensors that are mostly zero without their zeros. The opset is the oldest that can say everything, so that older
-//! runtimes can read the file.
+//! Weights are written once each, in raw form and as the graph's element type; tensors that are mostly zero without their zeros. Inputs and outputs of another
+//! type are cast at the border. The opset is the oldest that can say everything, so that older runtimes can read the file.
 
 use super::proto::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, SparseTensorProto,
@@ -9,13 +9,14 @@ use super::proto::{
     data_type,
 };
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Node, Value, ValueId, beyond};
 use crate::op::BASE_OPSET;
 use crate::op::node::{Attribute, ConstantForm, NodeForm, from_size};
-use crate::tensor::{Dim, Shape, Tensor};
+use crate::tensor::{Dim, Element, Shape, Tensor};
 use bytes::Bytes;
+use half::f16;
 use prost::Message;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 
@@ -51,58 +52,28 @@ fn write_if(graph: &Graph, path: &Path, complete: impl FnOnce(&Path) -> Result<(
 /// The model file as bytes.
 pub fn to_bytes(graph: &Graph) -> Result<Vec<u8>> {
     let opset = graph.nodes().iter().map(|n| n.op.since()).max().unwrap_or(BASE_OPSET).max(BASE_OPSET);
-    let mut names: HashSet<String> = graph.values().iter().map(|v| v.name.clone()).collect();
-    let mut proto = GraphProto { name: graph.name.clone(), ..GraphProto::default() };
-    let prefixes: HashSet<&str> = graph.inputs().iter().map(|id| prefix(&graph[*id].name)).collect();
-    // Runtimes take sizes of the same name for equal. The tasks of a joint model have batches of their own; where they read one input, they have not.
-    let batch = |value: &Value| match prefix(&value.name) {
-        own if prefixes.contains(own) => format!("{own}N"),
-        _ => "N".to_owned(),
+    let mut writer = Writer {
+        graph,
+        values: graph.values().iter().map(|v| v.name.clone()).collect(),
+        nodes: graph.nodes().iter().map(|n| n.name.clone()).collect(),
+        inner: HashMap::new(),
+        proto: GraphProto { name: graph.name.clone(), ..GraphProto::default() },
     };
-    for id in graph.inputs() {
-        proto.input.push(value_info(&graph[*id], &batch(&graph[*id])));
+    if graph.name.is_empty() {
+        writer.proto.name = "graph".to_owned(); // must have one
     }
-    for id in graph.outputs() {
-        proto.output.push(value_info(&graph[*id], &batch(&graph[*id])));
-    }
-    for value in graph.values() {
-        let Some(tensor) = &value.constant else { continue };
-        if is_sparse(tensor) {
-            proto.sparse_initializer.push(sparse_tensor(&value.name, tensor));
-        } else {
-            let raw = tensor.data().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
-            proto.initializer.push(raw_tensor(&value.name, tensor.shape(), data_type::FLOAT, raw));
-        }
-    }
+    writer.interface();
+    writer.weights()?;
     for node in graph.nodes() {
-        let mut form = NodeForm::new(opset);
-        node.op.write(&mut form);
-        let mut input: Vec<String> =
-            node.inputs.iter().map(|id| id.map_or_else(String::new, |id| graph[id].name.clone())).collect();
-        for (i, constant) in form.constants.iter().enumerate() {
-            input.push(constant_input(constant, &node.name, i, &mut names, &mut proto.initializer));
-        }
-        proto.node.push(NodeProto {
-            input,
-            output: vec![graph[node.output].name.clone()],
-            name: node.name.clone(),
-            op_type: node.op.name().to_owned(),
-            attribute: form.attributes.iter().map(|(name, value)| attribute(name, value)).collect(),
-            domain: String::new(),
-        });
+        writer.node(node, opset)?;
     }
+    writer.casts_of_outputs();
     let model = ModelProto {
-        // The first IR version that allows the opset: 13 came with 7, 15 with 8, 19 with 9.
-        ir_version: if opset >= 19 {
-            9
-        } else if opset >= 15 {
-            8
-        } else {
-            7
-        },
+        // The first IR version that allows the opset: 15 came with 8, 19 with 9.
+        ir_version: if opset >= 19 { 9 } else { 8 },
         producer_name: "mtz".to_owned(),
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
-        graph: Some(proto),
+        graph: Some(writer.proto),
         opset_import: vec![OperatorSetIdProto { domain: String::new(), version: opset }],
         metadata_props: graph
             .metadata
@@ -116,51 +87,179 @@ pub fn to_bytes(graph: &Graph) -> Result<Vec<u8>> {
     Ok(model.encode_to_vec())
 }
 
-/// The name of an initializer for a constant input, added to the list; empty if it is left out.
-fn constant_input(
-    constant: &ConstantForm,
-    node: &str,
-    position: usize,
-    names: &mut HashSet<String>,
-    initializers: &mut Vec<TensorProto>,
-) -> String {
-    let (shape, kind, raw): (Vec<usize>, i32, Vec<u8>) = match constant {
-        ConstantForm::Missing => return String::new(),
-        ConstantForm::Ints(x) => (vec![x.len()], data_type::INT64, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        // Indices: half the size where they fit.
-        ConstantForm::IntTensor(shape, x) => {
-            match x.iter().map(|&x| i32::try_from(x)).collect::<std::result::Result<Vec<i32>, _>>() {
-                Ok(small) => (shape.clone(), data_type::INT32, small.iter().flat_map(|x| x.to_le_bytes()).collect()),
-                Err(_) => (shape.clone(), data_type::INT64, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
+/// The graph's message in the making.
+struct Writer<'g> {
+    graph: &'g Graph,
+    /// Names of values that are taken.
+    values: HashSet<String>,
+    /// Names of nodes that are taken.
+    nodes: HashSet<String>,
+    /// What inputs and outputs are called between the casts, where they have another type than the graph computes in.
+    inner: HashMap<ValueId, String>,
+    proto: GraphProto,
+}
+
+impl Writer<'_> {
+    /// Inputs and outputs, and the casts of inputs.
+    fn interface(&mut self) {
+        let graph = self.graph;
+        let prefixes: HashSet<&str> = graph.inputs().iter().map(|id| prefix(&graph[*id].name)).collect();
+        // Runtimes take sizes of the same name for equal. The tasks of a joint model have batches of their own; where they read one input, they have not.
+        let batch = |value: &Value| match prefix(&value.name) {
+            own if prefixes.contains(own) => format!("{own}N"),
+            _ => "N".to_owned(),
+        };
+        self.proto.input = graph.inputs().iter().map(|id| value_info(&graph[*id], &batch(&graph[*id]))).collect();
+        self.proto.output = graph.outputs().iter().map(|id| value_info(&graph[*id], &batch(&graph[*id]))).collect();
+        let computed: HashSet<ValueId> = graph.nodes().iter().map(|node| node.output).collect();
+        let outputs = graph.outputs().iter().filter(|id| computed.contains(id));
+        for &id in graph.inputs().iter().chain(outputs) {
+            let value = &graph[id];
+            if value.element != graph.element && !self.inner.contains_key(&id) {
+                let inner = free(&format!("{}.{}", value.name, graph.element), &mut self.values);
+                if graph.inputs().contains(&id) {
+                    self.cast(&value.name, &inner, graph.element);
+                }
+                self.inner.insert(id, inner);
             }
         }
-        ConstantForm::Floats(x) => (vec![x.len()], data_type::FLOAT, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        ConstantForm::Float(x) => (vec![], data_type::FLOAT, x.to_le_bytes().to_vec()),
-    };
-    let mut name = format!("{node}.constant{position}");
-    while !names.insert(name.clone()) {
+    }
+
+    fn casts_of_outputs(&mut self) {
+        for info in self.proto.output.clone() {
+            let value = self.graph.outputs().iter().find(|id| self.graph[**id].name == info.name);
+            if let Some(id) = value.filter(|id| !self.graph.inputs().contains(id))
+                && let Some(inner) = self.inner.get(id).cloned()
+            {
+                self.cast(&inner, &info.name, self.graph[*id].element);
+            }
+        }
+    }
+
+    fn cast(&mut self, from: &str, to: &str, element: Element) {
+        let node = NodeProto {
+            input: vec![from.to_owned()],
+            output: vec![to.to_owned()],
+            name: free(&format!("{to}.cast"), &mut self.nodes),
+            op_type: "Cast".to_owned(),
+            attribute: vec![attribute("to", &Attribute::Int(data_type_of(element).into()))],
+            domain: String::new(),
+        };
+        self.proto.node.push(node);
+    }
+
+    fn weights(&mut self) -> Result<()> {
+        let element = self.graph.element;
+        for value in self.graph.values() {
+            let Some(tensor) = &value.constant else { continue };
+            if is_sparse(tensor, element) {
+                self.proto.sparse_initializer.push(sparse_tensor(&value.name, tensor, element)?);
+            } else {
+                let raw = raw(tensor.data().iter().copied(), element, &value.name)?;
+                self.proto.initializer.push(raw_tensor(&value.name, tensor.shape(), data_type_of(element), raw));
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, node: &Node, opset: i64) -> Result<()> {
+        let mut form = NodeForm::new(opset);
+        node.op.write(&mut form);
+        let name = |id: ValueId| self.inner.get(&id).unwrap_or(&self.graph[id].name).clone();
+        let mut input: Vec<String> = node.inputs.iter().map(|id| id.map_or_else(String::new, name)).collect();
+        let output = vec![name(node.output)];
+        for (i, constant) in form.constants.iter().enumerate() {
+            input.push(self.constant_input(constant, &node.name, i));
+        }
+        self.proto.node.push(NodeProto {
+            input,
+            output,
+            name: node.name.clone(),
+            op_type: node.op.name().to_owned(),
+            attribute: form.attributes.iter().map(|(name, value)| attribute(name, value)).collect(),
+            domain: String::new(),
+        });
+        Ok(())
+    }
+
+    /// The name of an initializer for a constant input, added to the list; empty if it is left out.
+    fn constant_input(&mut self, constant: &ConstantForm, node: &str, position: usize) -> String {
+        let (shape, kind, raw): (Vec<usize>, i32, Vec<u8>) = match constant {
+            ConstantForm::Missing => return String::new(),
+            ConstantForm::Ints(x) => {
+                (vec![x.len()], data_type::INT64, x.iter().flat_map(|x| x.to_le_bytes()).collect())
+            }
+            // Indices: half the size where they fit.
+            ConstantForm::IntTensor(shape, x) => {
+                match x.iter().map(|&x| i32::try_from(x)).collect::<std::result::Result<Vec<i32>, _>>() {
+                    Ok(small) => {
+                        (shape.clone(), data_type::INT32, small.iter().flat_map(|x| x.to_le_bytes()).collect())
+                    }
+                    Err(_) => (shape.clone(), data_type::INT64, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
+                }
+            }
+            ConstantForm::Floats(x) => {
+                (vec![x.len()], data_type::FLOAT, x.iter().flat_map(|x| x.to_le_bytes()).collect())
+            }
+            ConstantForm::Float(x) => (vec![], data_type::FLOAT, x.to_le_bytes().to_vec()),
+            ConstantForm::Element(x) => match self.graph.element {
+                Element::F32 => (vec![], data_type::FLOAT, x.to_le_bytes().to_vec()),
+                Element::F16 => (vec![], data_type::FLOAT16, f16::from_f32(*x).to_le_bytes().to_vec()),
+            },
+        };
+        let name = free(&format!("{node}.constant{position}"), &mut self.values);
+        self.proto.initializer.push(raw_tensor(&name, &shape, kind, raw));
+        name
+    }
+}
+
+/// A name nobody has yet: this one, or with something behind it.
+fn free(name: &str, taken: &mut HashSet<String>) -> String {
+    let mut name = name.to_owned();
+    while !taken.insert(name.clone()) {
         name.push('_');
     }
-    initializers.push(raw_tensor(&name, &shape, kind, raw));
     name
 }
 
-/// Whether a tensor takes clearly less room without its zeros: a number costs 12 bytes then instead of 4. Negative zeros would be lost.
-fn is_sparse(tensor: &Tensor) -> bool {
-    let stored = tensor.data().iter().filter(|x| x.to_bits() != 0).count();
-    stored > 0 && tensor.data().len() >= 64 && 4 * stored < tensor.data().len()
+/// ONNX's number of an element type.
+fn data_type_of(element: Element) -> i32 {
+    match element {
+        Element::F32 => data_type::FLOAT,
+        Element::F16 => data_type::FLOAT16,
+    }
 }
 
-fn sparse_tensor(name: &str, tensor: &Tensor) -> SparseTensorProto {
+/// Numbers as bytes of an element type; an error if it cannot hold one.
+fn raw(numbers: impl Iterator<Item = f32>, element: Element, tensor: &str) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(numbers.size_hint().0.saturating_mul(element.bytes()));
+    for x in numbers {
+        let near = element.nearest(x).ok_or_else(|| beyond(element, tensor, x))?;
+        match element {
+            Element::F32 => bytes.extend(near.to_le_bytes()),
+            Element::F16 => bytes.extend(f16::from_f32(near).to_le_bytes()),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Whether a tensor takes clearly less room without its zeros: a number brings an index of 8 bytes then. Negative zeros would be lost.
+fn is_sparse(tensor: &Tensor, element: Element) -> bool {
+    let stored = tensor.data().iter().filter(|x| x.to_bits() != 0).count();
+    let least = (8 + element.bytes()) / element.bytes() + 1;
+    stored > 0 && tensor.data().len() >= 64 && least * stored < tensor.data().len()
+}
+
+fn sparse_tensor(name: &str, tensor: &Tensor, element: Element) -> Result<SparseTensorProto> {
     let stored = || tensor.data().iter().enumerate().filter(|(_, x)| x.to_bits() != 0);
-    let values: Vec<u8> = stored().flat_map(|(_, x)| x.to_le_bytes()).collect();
+    let values = raw(stored().map(|(_, x)| *x), element, name)?;
     let places: Vec<u8> = stored().flat_map(|(i, _)| from_size(i).to_le_bytes()).collect();
     let count = [stored().count()];
-    SparseTensorProto {
-        values: Some(raw_tensor(name, &count, data_type::FLOAT, values)),
+    Ok(SparseTensorProto {
+        values: Some(raw_tensor(name, &count, data_type_of(element), values)),
         indices: Some(raw_tensor(&format!("{name}.places"), &count, data_type::INT64, places)),
         dims: tensor.shape().iter().map(|&n| from_size(n)).collect(),
-    }
+    })
 }
 
 fn raw_tensor(name: &str, shape: &[usize], data_type: i32, raw: Vec<u8>) -> TensorProto {
@@ -168,7 +267,7 @@ fn raw_tensor(name: &str, shape: &[usize], data_type: i32, raw: Vec<u8>) -> Tens
         dims: shape.iter().map(|&n| from_size(n)).collect(),
         data_type,
         name: name.to_owned(),
-        raw_data: Bytes::from(raw),
+        raw_data: Some(Bytes::from(raw)),
         ..TensorProto::default()
     }
 }
@@ -176,11 +275,13 @@ fn raw_tensor(name: &str, shape: &[usize], data_type: i32, raw: Vec<u8>) -> Tens
 fn attribute(name: &str, value: &Attribute) -> AttributeProto {
     let mut proto = AttributeProto { name: name.to_owned(), ..AttributeProto::default() };
     match value {
-        Attribute::Int(x) => (proto.r#type, proto.i) = (attribute_type::INT, *x),
+        Attribute::Int(x) => (proto.r#type, proto.i) = (attribute_type::INT, Some(*x)),
         Attribute::Ints(x) => (proto.r#type, proto.ints) = (attribute_type::INTS, x.clone()),
-        Attribute::Float(x) => (proto.r#type, proto.f) = (attribute_type::FLOAT, *x),
+        Attribute::Float(x) => (proto.r#type, proto.f) = (attribute_type::FLOAT, Some(*x)),
         Attribute::Floats(x) => (proto.r#type, proto.floats) = (attribute_type::FLOATS, x.clone()),
-        Attribute::Text(x) => (proto.r#type, proto.s) = (attribute_type::STRING, Bytes::from(x.clone().into_bytes())),
+        Attribute::Text(x) => {
+            (proto.r#type, proto.s) = (attribute_type::STRING, Some(Bytes::from(x.clone().into_bytes())))
+        }
         Attribute::Other(_) => {} // only ever read
     }
     proto
@@ -196,7 +297,7 @@ fn value_info(value: &Value, batch: &str) -> ValueInfoProto {
         name: value.name.clone(),
         r#type: Some(TypeProto {
             tensor_type: Some(TensorTypeProto {
-                elem_type: data_type::FLOAT,
+                elem_type: data_type_of(value.element),
                 shape: Some(shape_proto(&value.shape, batch)),
             }),
         }),

@@ -3,6 +3,7 @@
 use super::Operator;
 use super::node::{ConstantForm, NodeForm, NodeSpec};
 use crate::error::Result;
+use crate::tensor::Element;
 
 /// x limited to [min, max].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,8 +28,12 @@ impl Operator for Clip {
     }
 
     fn write(&self, form: &mut NodeForm) {
-        form.constant(ConstantForm::Float(self.min));
-        form.constant(ConstantForm::Float(self.max));
+        form.constant(ConstantForm::Element(self.min));
+        form.constant(ConstantForm::Element(self.max));
+    }
+
+    fn round(&mut self, element: Element) {
+        (self.min, self.max) = (element.limit(self.min), element.limit(self.max));
     }
 
     // Not `clamp`, which panics for min > max (ONNX: max wins), nor `f32::max`, which swallows NaN.

@@ -28,9 +28,5 @@ impl Operator for HardSwish {
         Ok(Self)
     }
 
-    fn since(&self) -> i64 {
-        14
-    }
-
     super::unary::elementwise!(|_: &Self, x: f32| x * (x / 6.0 + 0.5).clamp(0.0, 1.0), Self::derivative);
 }

@@ -1,4 +1,4 @@
-//! `Identity`: the input itself. Casts between floating types become this, since all are computed in f32.
+//! `Identity`: the input itself.
 
 use super::axes::{AxisLink, through};
 use super::node::NodeSpec;

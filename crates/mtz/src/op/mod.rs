@@ -5,12 +5,12 @@ pub mod axes;
 pub mod node;
 
 use crate::error::{Error, Result};
-use crate::tensor::{Shape, View, ViewMut};
+use crate::tensor::{Element, Shape, View, ViewMut};
 use axes::AxisLink;
 use node::{NodeForm, NodeSpec};
 
-/// The opset written where no operator needs a newer one.
-pub const BASE_OPSET: i64 = 13;
+/// The opset written where no operator needs a newer one. Before 15, some runtimes take `BatchNormalization` for training.
+pub const BASE_OPSET: i64 = 15;
 
 /// The facts an operator states about itself.
 pub trait Operator: Clone + std::fmt::Debug + PartialEq {
@@ -41,6 +41,8 @@ pub trait Operator: Clone + std::fmt::Debug + PartialEq {
     }
     /// Computes the gradients of the inputs that are asked for from the gradient of the output.
     fn backward(&self, pass: &Pass, gradients: &mut Gradients);
+    /// Rounds what is stored as one number of the tensors' type.
+    fn round(&mut self, _element: Element) {}
     /// Bytes the forward pass takes beside its output, where they grow with the shapes.
     fn scratch(&self, _inputs: &[&[usize]], _output: &[usize]) -> u64 {
         0
@@ -221,6 +223,11 @@ macro_rules! operators {
                 match self { $(Self::$name(op) => op.backward(pass, gradients),)* }
             }
 
+            /// Rounds what is stored as one number of the tensors' type.
+            pub fn round(&mut self, element: Element) {
+                match self { $(Self::$name(op) => op.round(element),)* }
+            }
+
             /// Bytes the forward pass takes beside its output.
             pub fn scratch(&self, inputs: &[&[usize]], output: &[usize]) -> u64 {
                 match self { $(Self::$name(op) => op.scratch(inputs, output),)* }
@@ -287,6 +294,7 @@ operators! {
 }
 
 pub use crate::kernel::window::Window;
+pub use pad::Border;
 
 mod binary;
 mod pool;

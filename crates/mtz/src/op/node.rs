@@ -287,8 +287,10 @@ pub enum ConstantForm {
     IntTensor(Vec<usize>, Vec<i64>),
     /// A vector of numbers.
     Floats(Vec<f32>),
-    /// One number.
+    /// One number, f32 whatever the tensors are.
     Float(f32),
+    /// One number of the tensors' type.
+    Element(f32),
 }
 
 /// A node on the way from the graph into a file.

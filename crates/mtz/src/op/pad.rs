@@ -5,7 +5,7 @@ use super::node::{ConstantForm, NodeForm, NodeSpec};
 use super::{Gradients, Inputs, Operator, Pass, Shapes};
 use crate::error::{Error, Result};
 use crate::kernel::for_each_run;
-use crate::tensor::{Dim, MAX_ELEMENTS, Shape, ViewMut, normalize_axis, strides};
+use crate::tensor::{Dim, Element, MAX_ELEMENTS, Shape, ViewMut, normalize_axis, strides};
 
 /// What stands in the border.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,9 +67,15 @@ impl Operator for Pad {
         let (before, after) = (self.widths.iter().map(|w| w.0), self.widths.iter().map(|w| w.1));
         form.constant(ConstantForm::Ints(before.chain(after).collect()));
         match self.border {
-            Border::Constant(value) => form.constant(ConstantForm::Float(value)),
+            Border::Constant(value) => form.constant(ConstantForm::Element(value)),
             Border::Edge => form.text("mode", "edge"),
             Border::Reflect => form.text("mode", "reflect"),
+        }
+    }
+
+    fn round(&mut self, element: Element) {
+        if let Border::Constant(value) = &mut self.border {
+            *value = element.limit(*value);
         }
     }
 
