@@ -20,7 +20,7 @@ impl ChannelsFirst {
 
     /// Whether samples of this shape are images of H×W×C beyond doubt.
     pub fn is_certain(shape: &[usize]) -> bool {
-        matches!(*shape, [h, w, c] if is_channels(c) && !is_channels(h) && w > 1)
+        matches!(*shape, [h, w, c] if is_channels(c) && h > c && w > c)
     }
 
     /// Turns samples of H×W×C; others stay as they are.

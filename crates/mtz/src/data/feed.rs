@@ -59,10 +59,8 @@ impl Feed {
         let own = dataset.samples.shape().to_vec();
         let layout_of = |own: &[usize]| layout(own, &shape).filter(|_| shape.len() == dims.len());
         let layout = match (layout_of(&own), ChannelsFirst::shape_of(&own)) {
-            // Both have the channels at the end. They are turned only where numbers per channel have to find theirs.
-            (Some(Layout::Same), Some(_))
-                if own == shape && normalisation.is_per_channel() && ChannelsFirst::is_certain(&own) =>
-            {
+            // Both have the channels at the end: turned only where numbers per channel have to find theirs.
+            (Some(Layout::Same), Some([channels, ..])) if own == shape && normalisation.is_only_for(channels, &own) => {
                 dataset = dataset.turned();
                 Layout::ChannelsLast
             }
@@ -211,8 +209,10 @@ impl Normalisation {
         Ok(())
     }
 
-    fn is_per_channel(&self) -> bool {
-        self.mean.len() > 1 || self.std.len() > 1
+    /// Whether there are numbers for so many channels, and not for as many as are in front.
+    fn is_only_for(&self, channels: usize, shape: &[usize]) -> bool {
+        let count = self.mean.len().max(self.std.len());
+        count > 1 && count == channels && shape.first() != Some(&count)
     }
 
     /// Whether floats reach the network about as large as they are.

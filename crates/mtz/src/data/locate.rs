@@ -91,12 +91,16 @@ impl Location {
         }
     }
 
-    /// The file or folder; of several files the first.
+    /// The file, or the folder of several.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Npz(path) | Self::Npy(path) | Self::Idx(path, _) => path,
-            Self::ClassFolders(path) | Self::Images(path) => path,
-            Self::Cifar(files) => files.first().map_or(Path::new(""), PathBuf::as_path),
+            Self::Npz(path) | Self::Npy(path) | Self::ClassFolders(path) | Self::Images(path) => path,
+            Self::Idx(images, _) => images.parent().unwrap_or(images),
+            Self::Cifar(files) => match files.as_slice() {
+                [] => Path::new(""),
+                [only] => only,
+                [first, ..] => first.parent().unwrap_or(first),
+            },
         }
     }
 }

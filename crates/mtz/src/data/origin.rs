@@ -1,7 +1,7 @@
 //! Whose samples they are and where they come from: errors and notes name the task and the file.
 
 use crate::error::Error;
-use std::path::PathBuf;
+use std::path::{PathBuf, is_separator};
 
 /// The task samples belong to, and the file or folder they are in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,11 +13,13 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// `task age: faces.npz: text`, without what is not known and without a path that the text names already.
+    /// `task age: faces.npz: text`, without what is not known and without a path that the text begins with already.
     pub fn named(&self, text: &str) -> String {
         let task = self.task.as_ref().map_or_else(String::new, |task| format!("task {task}: "));
-        let path =
-            self.path.as_ref().map(|path| path.display().to_string()).filter(|path| !text.contains(path.as_str()));
+        let begins_with = |path: &String| {
+            text.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(|c| c == ':' || is_separator(c)))
+        };
+        let path = self.path.as_ref().map(|path| path.display().to_string()).filter(|path| !begins_with(path));
         format!("{task}{}{text}", path.map_or_else(String::new, |path| format!("{path}: ")))
     }
 
@@ -47,6 +49,9 @@ mod tests {
         let origin = Origin { task: Some("age".into()), path: Some("faces.npz".into()) };
         assert_eq!(origin.named("no samples"), "task age: faces.npz: no samples");
         assert_eq!(origin.named("faces.npz: no samples"), "task age: faces.npz: no samples");
+        assert_eq!(origin.named("faces.npzs"), "task age: faces.npz: faces.npzs");
+        let folder = Origin { task: None, path: Some("cats".into()) };
+        assert_eq!(folder.named("cats/1.png: no image"), "cats/1.png: no image");
         assert_eq!(Origin::default().named("no samples"), "no samples");
         let error = origin.label_error(Error::data("7 is no class").hint("classes are counted 0, 1, 2, …"));
         assert!(error.hint_text().is_some_and(|h| h.starts_with("classes") && h.contains("--label age=none")));
