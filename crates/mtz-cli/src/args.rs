@@ -262,12 +262,24 @@ pub struct Zip {
     /// Make scaling, mean and deviation a part of the file: it takes samples as they are then
     #[arg(long)]
     pub preprocessing: bool,
+    /// How weights are stored [default: f16 if all models are, else f32]. Inputs and outputs keep their types
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub dtype: Option<Dtype>,
     /// Do not read the written file back and compare it with the model in memory
     #[arg(long)]
     pub no_check: bool,
     /// Memory to stay within, like 800M or 8G
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
     pub memory: u64,
+}
+
+/// How weights are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Dtype {
+    /// 32 bits
+    F32,
+    /// 16 bits
+    F16,
 }
 
 /// How weights are found.

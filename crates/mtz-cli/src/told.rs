@@ -66,7 +66,8 @@ fn to_json(told: &Told, common: &Common) -> Value {
                 "typical_distance": l.merged.typical, "error_samples": l.samples, "error_zipped": by_task(&l.error_zipped),
                 "error_after": by_task(&l.error_after), "agreement_zipped": by_task(&l.agreement_zipped),
                 "agreement_after": by_task(&l.agreement_after), "iterations": l.iterations, "kept": l.kept, "losses": losses(tasks, &l.losses),
-                "seconds": l.seconds, "inputs": l.inputs, "samples": l.seen, "ridge": l.merged.ridge,
+                "seconds": l.seconds, "inputs": l.inputs, "samples": l.seen, "fit_error": by_task(&l.fit_seen),
+                "fit_error_held_out": by_task(&l.fit_held_out), "ridge": l.merged.ridge,
                 "ridge_raised": l.merged.raised,
             })
         })
@@ -143,21 +144,14 @@ fn warnings(told: &Told) -> Vec<String> {
         [first, rest @ ..] => format!("{} and {} more layers", first.name, rest.len()),
         [] => String::new(),
     };
-    let few: Vec<&LayerReport> = zipped.layers.iter().filter(|l| l.seen < l.inputs as u64).collect();
+    let few: Vec<&LayerReport> = zipped.layers.iter().filter(|l| l.needs_more_samples()).collect();
     if let Some(worst) = few.iter().max_by_key(|l| l.inputs) {
         all.push(format!(
-            "{}: fewer samples than inputs ({} for {}); more --data, or a larger --calibration, may lose less",
+            "{}: fitted to too few samples ({} for {} inputs): its answers are clearly worse on test samples; more --data, or a larger \
+             --calibration, may lose less",
             of(&few),
             show::grouped(worst.seen),
             show::grouped(worst.inputs as u64)
-        ));
-    }
-    let raised: Vec<&LayerReport> = zipped.layers.iter().filter(|l| l.merged.raised).collect();
-    if !raised.is_empty() {
-        let ridge = raised.iter().fold(0.0f64, |most, l| most.max(l.merged.ridge));
-        all.push(format!(
-            "{}: inputs depend on each other, a ridge of {ridge:.0e} was needed; a larger --calibration may help",
-            of(&raised)
         ));
     }
     all

@@ -1,6 +1,6 @@
 //! `mtz zip`
 
-use crate::args::{AlignName, Common, MatchName, RecipeName, StreamsName, Zip};
+use crate::args::{AlignName, Common, Dtype, MatchName, RecipeName, StreamsName, Zip};
 use crate::budget;
 use crate::dry_run;
 use crate::outputs;
@@ -17,6 +17,7 @@ use mtz::merge::{Align, Matching, Recipe, Share, Streams};
 use mtz::pipeline::{Aim, Doing, Plan, Task, Zipped, zip};
 use mtz::plan::Joint;
 use mtz::predict::predict;
+use mtz::tensor::Element;
 use mtz::train::Augmentation;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,13 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     if share == Share::Count(1) {
         show::warning("--share 1 is one unit of every layer; 100% or 1.0 is all of them");
     }
-    let start = read_models(&args.models)?;
+    let mut start = read_models(&args.models)?;
+    let element = match args.dtype {
+        Some(Dtype::F16) => Element::F16,
+        Some(Dtype::F32) => Element::F32,
+        None => start.element(),
+    };
+    start.members.iter_mut().for_each(|member| member.graph.element = element);
     if args.common_input {
         // What would be refused at the end is refused now.
         assemble::check_common_input(&start)?;
@@ -57,7 +64,10 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         let weight = weight(args, &names, i)?;
         tasks.push(Task { kind, weight, original: originals[i].as_ref(), ..data.task(name) });
     }
-    let plan = plan_of(args, &start, (share, share_of), common);
+    let prepared = data.iter().flat_map(|d| std::iter::once(&d.train).chain(&d.test));
+    let images: u64 = prepared.map(|own| own.feed.cache_bytes()).sum();
+    let memory = args.memory.saturating_sub(images);
+    let plan = Plan { memory, ..plan_of(args, &start, (share, share_of), common) };
     if args.dry_run {
         dry_run::run(&start, &tasks, &plan, budget, common)?;
         return Ok(ExitCode::SUCCESS);
@@ -236,7 +246,6 @@ fn plan_of(args: &Zip, start: &Joint, (share, share_of): (Share, Vec<(String, Sh
         rate: args.lr.unwrap_or(usual.rate),
         batch_size: args.batch_size.map_or(usual.batch_size, |n| n.get()),
         seed: common.seed,
-        memory: args.memory,
         checkpoint: args.checkpoint.clone(),
         ..usual
     }

@@ -12,12 +12,14 @@
 //! from layer s) is solved by going down from everything shared: each layer keeps the pairs that are worth their price, which makes pairs
 //! of its neighbours worth less, until nothing changes. Real zips then decide how far to go, on samples that zipping does not use otherwise.
 
+use crate::assemble;
 use crate::checkpoint::{Checkpoint, FolderLock};
 use crate::data::without_a_tenth;
 use crate::error::{Error, Result};
 use crate::evaluate::{Measured, Mistakes};
 use crate::graph::Graph;
 use crate::merge::{Align, Recipe, Share};
+use crate::onnx;
 use crate::pipeline::{
     self, Plan, References, Spare, Task, Zipped, aligned, chosen, paired_in_order, retrain_all, zip,
 };
@@ -45,7 +47,7 @@ pub struct Budget {
 pub enum Size {
     /// In units of all networks together.
     Part(f64),
-    /// In bytes, four for each parameter.
+    /// In bytes of the file.
     Bytes(u64),
 }
 
@@ -132,6 +134,7 @@ pub fn search(
         return Err(Error::data(format!("the error of {} cannot be measured without labels", task.name))
             .hint("give labels, or use --min-agreement, which needs none"));
     }
+    let budget = &budget.without_descriptions(start, plan)?;
     let (mut learning, mut measuring, mut held_out) = (Vec::new(), Vec::new(), Vec::new());
     for task in tasks {
         let all: Vec<usize> = task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect());
@@ -362,6 +365,19 @@ impl Budget {
             (false, 0) => (1 + CORRECTIONS, 0),
             (false, _) => (1 + CORRECTIONS, 1),
         }
+    }
+
+    /// The same, where a size in bytes is what weights may take, at four bytes each: descriptions of nodes, indices and names take room in a file, too. How much
+    /// depends little on how many units are shared; half of them stand for all.
+    fn without_descriptions(&self, start: &Joint, plan: &Plan) -> Result<Self> {
+        let Some(Size::Bytes(bytes)) = self.target_size else { return Ok(*self) };
+        let half = Plan { share: Share::Fraction(0.5), share_of: Vec::new(), ..plan.clone() };
+        let joint = paired_in_order(start, &half);
+        let each = start.element().bytes() as u64;
+        let file = onnx::to_bytes(&assemble::to_graph(&joint, false)?)?.len() as u64;
+        let descriptions = file.saturating_sub(each * joint.parameters().0 as u64);
+        let weights = bytes.saturating_sub(descriptions) / each;
+        Ok(Self { target_size: Some(Size::Bytes(4 * weights)), ..*self })
     }
 
     /// Parameters the joint model may have.

@@ -7,6 +7,7 @@ use crate::assemble;
 use crate::error::{Error, Result};
 use crate::onnx;
 use crate::plan::Joint;
+use crate::tensor::Element;
 use serde_json::{Value as Json, json};
 use std::fs::{File, TryLockError};
 use std::io::Write;
@@ -79,7 +80,9 @@ impl Checkpoint {
     /// Saves the state after `step` steps.
     pub fn save(&self, step: usize, joint: &Joint, about: &Json) -> Result<()> {
         let name = |step: usize| format!("joint-{step}.onnx");
-        onnx::write(&assemble::to_graph(joint, false)?, &self.folder.join(name(step)))?;
+        // In full precision whatever the result will be stored as: a run that goes on must not differ from one that was never stopped.
+        let graph = assemble::to_graph(joint, false)?.with_element(Element::F32);
+        onnx::write(&graph, &self.folder.join(name(step)))?;
         let state = json!({ "version": VERSION, "key": self.key, "model": name(step), "about": about });
         let path = self.state();
         let io = |e| Error::io(&path, &e);

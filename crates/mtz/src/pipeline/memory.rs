@@ -117,7 +117,9 @@ pub(super) fn check_file_sizes(start: &Joint, plan: &Plan) -> Result<()> {
         Some(_) => (start.parameters().0, "zip without --checkpoint, or fewer networks at a time"),
         None => (joint, "share more, or zip fewer networks"),
     };
-    let bytes = 4 * parameters as u64;
+    // A checkpoint keeps full precision.
+    let each = if plan.checkpoint.is_some() { 4 } else { start.element().bytes() };
+    let bytes = (each * parameters) as u64;
     if bytes > onnx::LARGEST {
         let size = bytes.div_ceil(1 << 20);
         let text = format!("{parameters} parameters take {size} MiB, more than the 2 GiB a single ONNX file can hold");

@@ -115,6 +115,9 @@ pub fn zip(
     let mut layers: Vec<LayerReport> = Vec::new();
     if let Some((so_far, about)) = saved {
         joint = so_far;
+        for (member, original) in joint.members.iter_mut().zip(&originals) {
+            member.graph.element = original.element;
+        }
         let known: Option<Vec<_>> =
             about["layers"].as_array().into_iter().flatten().map(LayerReport::from_json).collect();
         layers = known.ok_or_else(|| Error::data("the checkpoint is damaged").hint("remove it to begin anew"))?;
@@ -189,6 +192,14 @@ pub fn zip(
         }
     }
     drop((walks, held_out));
+    let retrains = plan.recipe == Recipe::Best && plan.retrain > 0;
+    if !retrains && joint.round()? {
+        let measured = references.measure(&joint.graphs())?;
+        if let Some(report) = layers.last_mut() {
+            report.error_after = errors_of(&measured);
+            report.agreement_after = agreement_of(&measured);
+        }
+    }
     let error_before = references.errors();
     let kinds = references.iter().map(|r| r.and_then(Reference::kind)).collect();
     let iterations = layers.iter().map(|l| l.iterations).sum();
@@ -252,6 +263,7 @@ impl Retraining<'_, '_> {
         if done.iterations < self.wanted {
             return Err(Error::usage("stopped"));
         }
+        joint.round()?;
         let after = self.references.measure(&joint.graphs())?;
         report.error_after = errors_of(&after);
         report.agreement_after = agreement_of(&after);

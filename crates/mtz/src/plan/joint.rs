@@ -10,6 +10,7 @@ use super::layers::{Layer, Source};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::simplify;
+use crate::tensor::Element;
 use crate::train::{Binding, Bindings, Parameters};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,6 +189,21 @@ impl Joint {
             let others: BTreeSet<&usize> = others.flat_map(|(_, m)| m.units.get(l).into_iter().flatten()).collect();
             own(l).any(|unit| others.contains(unit))
         })
+    }
+
+    /// Rounds all weights to what the file will hold, where that is less than they have. Whether anything was to be done.
+    pub fn round(&mut self) -> Result<bool> {
+        let rounds = self.element() != Element::F32;
+        for member in self.members.iter_mut().filter(|_| rounds) {
+            member.graph = member.graph.rounded()?;
+        }
+        Ok(rounds)
+    }
+
+    /// How weights are stored: in 16 bits if all networks are.
+    pub fn element(&self) -> Element {
+        let all_f16 = self.members.iter().all(|m| m.graph.element == Element::F16);
+        if all_f16 { Element::F16 } else { Element::F32 }
     }
 
     /// The networks, one for each task.
