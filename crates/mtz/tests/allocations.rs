@@ -1,27 +1,44 @@
-//! A training step allocates nothing but small lists once it has warmed up: its buffers are planned and kept.
+//! What is allocated is what was planned: a training step takes nothing but small lists once it has warmed up, and zipping no more than it counted.
 #![allow(clippy::unwrap_used)]
 
+mod noise;
+
 use mtz::architecture::{self, Task};
+use mtz::graph::Graph;
+use mtz::merge::{Matching, Recipe, Share};
+use mtz::op::{Gemm, Relu};
+use mtz::pipeline::{self, Plan, zip};
+use mtz::plan::Joint;
 use mtz::random;
-use mtz::tensor::Tensor;
+use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{Bindings, Loss, Optimizer, OptimizerKind, Parameters, Program, Target};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct Counting;
 
+/// All that was ever allocated, what is in use, and the most that was since somebody set it back.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// One test at a time: they count for the whole process.
+static ONE: Mutex<()> = Mutex::new(());
 
 // SAFETY: passes everything on to the system's allocator.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        PEAK.fetch_max(LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -32,6 +49,7 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_warm_training_step_allocates_only_small_lists() {
+    let _one = ONE.lock().unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     let task = Task { input: vec![3, 32, 32], outputs: 10, mean: vec![], std: vec![] };
     let graph = architecture::build("resnet-20", &task, 1.0, 0).unwrap();
@@ -61,4 +79,61 @@ fn a_warm_training_step_allocates_only_small_lists() {
     });
     // The values of this network at this batch size take some 20 MB.
     assert!(used < 200_000, "a step allocated {used} bytes");
+}
+
+/// A layer of few inputs and many units, and a head.
+fn wide(seed: u64, units: usize) -> Graph {
+    let mut graph = Graph::new("wide");
+    let mut x = graph.add_input("x", Shape::new(vec![Dim::Batch(1), Dim::Fixed(8)]).unwrap());
+    for (i, (inputs, units)) in [(8, units), (units, 2)].into_iter().enumerate() {
+        let data = (0..(inputs * units) as u64).map(|k| 0.3 * random::normal(10 * seed + i as u64, k)).collect();
+        let weight = graph.add_constant(format!("w{i}"), Tensor::new(vec![units, inputs], data).unwrap()).unwrap();
+        let gemm = Gemm { transpose_b: true, ..Gemm::PLAIN };
+        x = graph.add_node(format!("fc{i}"), gemm, vec![Some(x), Some(weight)], format!("y{i}")).unwrap();
+        if i == 0 {
+            x = graph.add_node("relu", Relu, vec![Some(x)], "hidden").unwrap();
+        }
+    }
+    graph.add_output(x);
+    graph
+}
+
+/// The most that is allocated while networks are zipped is no more than was counted beforehand: pairing as many units as here takes more than all else.
+#[test]
+fn zipping_takes_no_more_memory_than_was_counted() {
+    const MIB: u64 = 1 << 20;
+    let _one = ONE.lock().unwrap();
+    let feed = noise::noise(&wide(1, 900), 24);
+    // The first products of matrices make room that every thread keeps, whatever their size.
+    for (warm, units, matching) in
+        [(false, 300, Matching::Optimal), (true, 900, Matching::Optimal), (true, 900, Matching::Greedy)]
+    {
+        let graphs = [wide(1, units), wide(2, units)];
+        let plan = Plan {
+            share: Share::Fraction(0.5),
+            matching,
+            calibration: 24,
+            shift: 0,
+            retrain: 0,
+            memory: MIB,
+            ..Plan::new(Recipe::Best)
+        };
+        let start = || {
+            let single = |(name, graph): (&str, &Graph)| Joint::single(name.into(), graph.clone()).unwrap();
+            Joint::beside(["a", "b"].into_iter().zip(&graphs).map(single).collect()).unwrap()
+        };
+        let tasks = ["a", "b"].map(|name| pipeline::Task::new(name, &feed));
+        let error = zip(start(), &tasks, &plan, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        let counted: u64 = error.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
+        let start = start();
+        let before = LIVE.load(Ordering::Relaxed);
+        PEAK.store(before, Ordering::Relaxed);
+        zip(start, &tasks, &Plan { memory: counted * MIB, ..plan }, |_| ControlFlow::Continue(())).unwrap();
+        if !warm {
+            continue;
+        }
+        let taken = (PEAK.load(Ordering::Relaxed) - before) as u64;
+        assert!(taken <= counted * MIB, "{matching:?}: {} MiB taken, {counted} counted", taken.div_ceil(MIB));
+        assert!(2 * taken > counted * MIB, "{matching:?}: {} MiB taken of {counted} counted", taken.div_ceil(MIB));
+    }
 }

@@ -42,7 +42,7 @@ pub struct LayerReport {
 }
 
 /// A fit that is so many times worse on samples it has not seen knows its own by heart,
-const BY_HEART: f64 = 2.0;
+const BY_HEART: f64 = 1.5;
 /// if what is lost on the others is worth speaking of.
 const WORTH: f64 = 0.02;
 
@@ -104,4 +104,48 @@ impl LayerReport {
 
 pub(super) fn optional_numbers(json: &Json) -> Vec<Option<f64>> {
     json.as_array().into_iter().flatten().map(Json::as_f64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(seen: Vec<Option<f64>>, held_out: Vec<Option<f64>>) -> LayerReport {
+        LayerReport {
+            name: "fc1".into(),
+            units: vec![3, 4],
+            inputs: 5,
+            seen: 60,
+            fit_seen: seen,
+            fit_held_out: held_out,
+            merged: Merged { shared: 2, distances: vec![0.5], apart: vec![1.5], ridge: 1e-2, ..Merged::default() },
+            samples: 7,
+            error_zipped: vec![Some(1.0), None],
+            error_after: vec![Some(0.5), None],
+            agreement_zipped: vec![Some(99.0), Some(98.0)],
+            agreement_after: vec![None, Some(99.5)],
+            iterations: 3,
+            kept: Some(0.5),
+            losses: vec![(1, vec![0.25, 0.5])],
+            seconds: 1.5,
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_gives_back_what_it_was_given() {
+        let report = report(vec![Some(0.25), None], vec![Some(0.5), None]);
+        let back = LayerReport::from_json(&report.to_json()).unwrap();
+        assert_eq!(format!("{report:?}"), format!("{back:?}"));
+    }
+
+    #[test]
+    fn a_layer_that_knows_its_samples_by_heart_needs_more() {
+        let needs = |seen, held_out| report(vec![None, Some(seen)], vec![None, Some(held_out)]).needs_more_samples();
+        assert!(needs(0.01, 0.1) && needs(0.0, 0.03) && needs(0.17, 0.27));
+        assert!(!needs(0.128, 0.126) && !needs(0.2, 0.25));
+        // Ten times next to nothing is next to nothing.
+        assert!(!needs(1e-4, 1e-3));
+        assert!(!report(vec![None, None], vec![None, None]).needs_more_samples());
+        assert!(!report(Vec::new(), Vec::new()).needs_more_samples());
+    }
 }
