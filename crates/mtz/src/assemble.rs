@@ -4,13 +4,14 @@
 //! `Gather` at the start of the graph, which any runtime computes once. Nodes and values of a task are called `task/name`. What cannot
 //! be seen in the graph, the joint numbers of the units, stands in the metadata.
 
+use crate::data::Normalisation;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::op::{Concat, Gather, Gemm, Op};
 use crate::plan::{Joint, Layer, Member, Source, unique};
 use crate::run::Runner;
-use crate::simplify;
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::{Element, Shape, Tensor};
+use crate::{preprocess, simplify};
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,22 +48,48 @@ pub fn check_common_input(joint: &Joint) -> Result<()> {
     }
 }
 
+/// The joint model stored as another type, all weights rounded to what it can hold.
+pub fn with_element(joint: &Joint, element: Element) -> Result<Joint> {
+    let mut joint = joint.clone();
+    for member in &mut joint.members {
+        member.graph = member.graph.with_element(element).rounded()?;
+    }
+    Ok(joint)
+}
+
+/// The joint model with a task's preprocessing inside: see [`preprocess::with_preprocessing`].
+pub fn with_preprocessing(joint: &Joint, task: &str, normalisation: &Normalisation, bytes: bool) -> Result<Joint> {
+    let mut joint = joint.clone();
+    let member = joint.members.iter_mut().find(|m| m.name == task);
+    let member = member.ok_or_else(|| Error::usage(format!("there is no task {task:?}")))?;
+    member.graph = preprocess::with_preprocessing(&member.graph, normalisation, bytes)?;
+    // Nodes have moved; layers and their units are the same.
+    member.layers = Layer::all(&member.graph)?;
+    Ok(joint)
+}
+
 /// One graph with inputs and outputs per task. `common_input`: one input for all, which needs equal shapes.
 pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
     if common_input {
         check_common_input(joint)?;
     }
     let mut graph = Builder::new("joint");
+    let half = joint.members.iter().all(|m| m.graph.element == Element::F16);
+    graph.graph.element = if half { Element::F16 } else { Element::F32 };
     let mut inputs: Vec<Vec<ValueId>> = Vec::new();
     for member in &joint.members {
         let mut own = Vec::new();
         for (i, &id) in member.graph.inputs().iter().enumerate() {
             let value = &member.graph[id];
+            // A common input is f16 if that is what all tasks take.
+            let takers = joint.members.iter().filter(|m| common_input || m.name == member.name);
+            let mut types = takers.filter_map(|m| Some(m.graph[*m.graph.inputs().get(i)?].element));
+            let element = if types.all(|e| e == Element::F16) { Element::F16 } else { Element::F32 };
             let first = inputs.first().and_then(|ids| ids.get(i)).copied();
             own.push(match first.filter(|_| common_input) {
                 Some(first) => first,
-                None if common_input => graph.input(&value.name, value.shape.clone()),
-                None => graph.input(&format!("{}/{}", member.name, value.name), value.shape.clone()),
+                None if common_input => graph.input(&value.name, value.shape.clone(), element),
+                None => graph.input(&format!("{}/{}", member.name, value.name), value.shape.clone(), element),
             });
         }
         inputs.push(own);
@@ -139,8 +166,10 @@ impl Builder {
         Self { graph: Graph::new(name), values: BTreeSet::new(), nodes: BTreeSet::new() }
     }
 
-    fn input(&mut self, name: &str, shape: Shape) -> ValueId {
-        self.graph.add_input(unique(name, &mut self.values), shape)
+    fn input(&mut self, name: &str, shape: Shape, element: Element) -> ValueId {
+        let id = self.graph.add_input(unique(name, &mut self.values), shape);
+        self.graph.set_element(id, element);
+        id
     }
 
     fn constant(&mut self, name: &str, tensor: Tensor) -> Result<ValueId> {
@@ -280,6 +309,7 @@ fn add_task(
     let mut outputs = Vec::new();
     for id in own.outputs() {
         let new = *map.get(id).ok_or_else(|| Error::model("an output is not computed"))?;
+        graph.graph.set_element(new, own[*id].element);
         graph.graph.add_output(new);
         outputs.push(new);
     }

@@ -132,6 +132,11 @@ impl Graph {
         self.values.iter().position(|v| v.name == name).map(ValueId)
     }
 
+    /// Whether no value and no node has this name.
+    pub fn is_free(&self, name: &str) -> bool {
+        self.values.iter().all(|v| v.name != name) && self.nodes.iter().all(|n| n.name != name)
+    }
+
     fn add_value(&mut self, name: String, shape: Shape, constant: Option<Tensor>) -> ValueId {
         self.values.push(Value { name, shape, constant, element: Element::F32 });
         ValueId(self.values.len() - 1)
@@ -181,6 +186,25 @@ impl Graph {
     /// Marks a value as output.
     pub fn add_output(&mut self, id: ValueId) {
         self.outputs.push(id);
+    }
+
+    /// Fails if a weight is not a number, or if a layer has an infinite one: nothing can be computed with it. (Masks may have infinite constants.)
+    pub fn check_weights(&self) -> Result<()> {
+        let layers = self.nodes.iter().filter(|node| node.op.has_weights());
+        let weights: HashSet<ValueId> = layers.flat_map(|node| node.inputs.iter().flatten()).copied().collect();
+        for (i, value) in self.values.iter().enumerate() {
+            let data = value.constant.as_ref().map_or(&[][..], Tensor::data);
+            let wrong = |x: &f32| x.is_nan() || x.is_infinite() && weights.contains(&ValueId(i));
+            let count = data.iter().filter(|x| wrong(x)).count();
+            if count > 0 {
+                let error =
+                    format!("tensor {:?} has {count} numbers of {} that are NaN or infinite", value.name, data.len());
+                return Err(Error::model(error).hint(
+                    "training has diverged, or the file is damaged: use an earlier checkpoint, or export it again",
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The same network, stored as another type. Inputs and outputs keep theirs.

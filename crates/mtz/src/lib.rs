@@ -71,6 +71,8 @@ pub mod walk;
 
 pub mod data;
 
+pub mod preprocess;
+
 pub mod fingerprint;
 
 pub mod evaluate;

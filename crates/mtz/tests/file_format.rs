@@ -68,12 +68,10 @@ fn every_attribute_has_its_value() {
         for node in all(&graph, 1) {
             for attribute in all(&node, 5) {
                 let label = || format!("{name}: {}.{}", text(&node, 4), text(&attribute, 1));
-                // AttributeProto: float 1 → field 2, int 2 → 3, string 3 → 4, floats 6 → 7, ints 7 → 8.
-                let field = match number(&attribute, 20) {
-                    kind @ 1..=3 => kind + 1,
-                    kind @ 6..=7 => kind + 1,
-                    kind => panic!("{}: type {kind}", label()),
-                };
+                // AttributeProto: float 1 → field 2, int 2 → 3, string 3 → 4, tensor 4 → 5, floats 6 → 7, ints 7 → 8.
+                let kind = number(&attribute, 20);
+                assert!((1..=7).contains(&kind) && kind != 5, "{}: type {kind}", label());
+                let field = kind + 1;
                 let value = all(&attribute, field);
                 assert!(!value.is_empty(), "{} has no value", label());
                 zeros += usize::from(value.iter().all(|v| v.iter().all(|byte| *byte == 0)));

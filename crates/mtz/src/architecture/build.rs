@@ -1,14 +1,15 @@
 //! Layer by layer, with the usual names and random weights.
 
 use super::Task;
+use crate::data::Normalisation;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::op::{
-    Add, AveragePool, BatchNormalization, Clip, Concat, Conv, Div, Dropout, Flatten, Gemm, GlobalAveragePool, MaxPool,
-    Op, Relu, Sub, Window,
+    Add, AveragePool, BatchNormalization, Clip, Concat, Conv, Dropout, Flatten, Gemm, GlobalAveragePool, MaxPool, Op,
+    Relu, Window,
 };
-use crate::random;
 use crate::tensor::{Dim, Shape, Tensor};
+use crate::{preprocess, random};
 
 /// A network under construction: every call adds a layer behind the last one.
 pub(super) struct Build {
@@ -25,21 +26,10 @@ impl Build {
         let mut graph = Graph::new(name);
         let dims = [Dim::Batch(1)].into_iter().chain(task.input.iter().map(|&n| Dim::Fixed(n)));
         let last = graph.add_input("input", Shape::new(dims.collect())?);
-        let mut build = Self { graph, last, outputs: task.outputs, seed, weights: 0 };
-        let channels = task.input.first().copied().unwrap_or(1);
-        for (name, values, op) in [("mean", &task.mean, Op::from(Sub)), ("std", &task.std, Op::from(Div))] {
-            if values.is_empty() {
-                continue;
-            }
-            let shape = match (values.len(), task.input.len()) {
-                (1, _) => vec![1],
-                (n, 3) if n == channels => vec![n, 1, 1],
-                (n, _) => return Err(Error::usage(format!("{name} has {n} numbers for {channels} channels"))),
-            };
-            let constant = build.graph.add_constant(format!("input.{name}"), Tensor::new(shape, values.clone())?)?;
-            build.add(&format!("normalise.{name}"), op, vec![Some(constant)])?;
-        }
-        Ok(build)
+        let normalisation =
+            Normalisation { mean: task.mean.clone(), std: task.std.clone(), ..Normalisation::default() };
+        let last = preprocess::add(&mut graph, last, &normalisation, false, |_| true)?;
+        Ok(Self { graph, last, outputs: task.outputs, seed, weights: 0 })
     }
 
     /// A node that reads the last value and these.

@@ -51,7 +51,15 @@ impl Feed {
 
     fn fitted(mut dataset: Dataset, graph: &Graph, normalisation: Normalisation) -> Result<Self> {
         let &[input] = graph.inputs() else {
-            return Err(Error::unsupported(format!("the network has {} inputs, not one", graph.inputs().len())));
+            let names: Vec<String> = graph.inputs().iter().map(|id| format!("{:?}", graph[*id].name)).collect();
+            return Err(Error::unsupported(format!(
+                "the network has {} inputs, not one: {}",
+                names.len(),
+                names.join(", ")
+            ))
+            .hint(
+                "export the model with one input; what does not change from sample to sample can be a constant in it",
+            ));
         };
         let value = graph.values().get(input.index()).ok_or_else(|| Error::model("the input is missing"))?;
         let dims = value.shape.dims().get(1..).unwrap_or_default();

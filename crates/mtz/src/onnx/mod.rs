@@ -10,6 +10,7 @@ mod mapped;
 mod order;
 mod proto;
 mod read;
+mod sparse;
 mod statics;
 mod tensors;
 mod write;

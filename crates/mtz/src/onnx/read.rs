@@ -4,10 +4,10 @@
 //! used yet, or a constant known now. What is not understood is collected, so that one error names all of it.
 
 use super::lower::{LOWERED, RawInput, RawNode, check_cast, lower};
-use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use super::proto::{AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use super::proto::{attribute_type, data_type};
 use super::tensors::{TensorReader, element, is_integer, type_name};
-use super::{guard, mapped, order, statics};
+use super::{guard, mapped, order, sparse, statics};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, ValueId};
 use crate::op::node::{Attribute, Input, NodeSpec, Scalar, Static, to_f32};
@@ -74,12 +74,14 @@ pub fn read_bytes(bytes: Bytes, folder: Option<&Path>) -> Result<Graph> {
         tensors: TensorReader::new(folder),
         stored: Stored::default(),
         offences: Vec::new(),
+        hint: None,
         unknown: HashSet::new(),
     };
     reader.graph.metadata = model.metadata_props.iter().map(|p| (p.key.clone(), p.value.clone())).collect();
-    reader.interface(proto)?;
+    let sparse = sparse::find(proto);
+    reader.interface(proto, &sparse)?;
     for i in order::sorted(&proto.node)? {
-        if let Some(node) = proto.node.get(i) {
+        if let Some(node) = proto.node.get(i).filter(|_| !sparse.nodes.contains(&i)) {
             reader.node(node, &order::label(node, i))?;
         }
     }
@@ -159,6 +161,8 @@ struct Reader {
     stored: Stored,
     /// What is not supported, a line each.
     offences: Vec<String>,
+    /// What to do about it, if there is only one.
+    hint: Option<String>,
     /// Names whose value depends on something unsupported.
     unknown: HashSet<String>,
 }
@@ -178,13 +182,14 @@ impl Reader {
     }
 
     fn offend(&mut self, label: &str, op: &str, reason: &Error, outputs: &[String]) {
+        self.hint = reason.hint_text().filter(|_| self.offences.is_empty()).map(str::to_owned);
         self.offences.push(format!("{label} ({op}): {}", reason.message()));
         self.unknown.extend(outputs.iter().cloned());
     }
 
     /// Weights and inputs.
-    fn interface(&mut self, proto: &GraphProto) -> Result<()> {
-        for sparse in &proto.sparse_initializer {
+    fn interface(&mut self, proto: &GraphProto, found: &sparse::Found) -> Result<()> {
+        for sparse in proto.sparse_initializer.iter().chain(&found.tensors) {
             let name = sparse.values.as_ref().map_or("", |v| v.name.as_str()).to_owned();
             match self.tensors.sparse(sparse) {
                 Ok(tensor) => {
@@ -197,7 +202,7 @@ impl Reader {
                 Err(e) => return Err(e),
             }
         }
-        for tensor in &proto.initializer {
+        for tensor in proto.initializer.iter().filter(|t| !found.initializers.contains(&t.name)) {
             match self.constant(tensor) {
                 Ok(operand) => self.define(&tensor.name, operand)?,
                 Err(e) if e.kind() == ErrorKind::Unsupported => {
@@ -428,7 +433,7 @@ impl Reader {
     /// Adds a node to the graph.
     fn emit(&mut self, node: RawNode) -> Result<()> {
         let mut spec = NodeSpec::new(node.opset, node.attributes.clone(), self.specs(&node)?);
-        let op = Op::read(&node.op, &mut spec).ok_or_else(|| Error::unsupported("operator is not supported"))??;
+        let op = Op::read(&node.op, &mut spec).ok_or_else(|| unsupported(&node.op))??;
         if let Some(extra) = node.outputs.iter().skip(1).find(|o| self.used.contains(*o)) {
             return Err(Error::unsupported(format!("its further output {extra:?} is used")));
         }
@@ -486,7 +491,9 @@ impl Reader {
             let many = if self.offences.len() == 1 { "one thing" } else { "several things" };
             return Err(Error::unsupported(format!("the model uses {many} that mtz does not support:"))
                 .with_items(self.offences)
-                .hint("mtz inspect MODEL lists every node; the README lists the supported operators"));
+                .hint(self.hint.unwrap_or_else(|| {
+                    "mtz inspect MODEL lists every node; the README lists the supported operators".to_owned()
+                })));
         }
         if proto.output.is_empty() {
             return Err(Error::model("the model has no output"));
@@ -522,6 +529,15 @@ const STATIC: [&str; 13] = [
     "Size",
     "Where",
 ];
+
+fn unsupported(op: &str) -> Error {
+    let error = Error::unsupported("operator is not supported");
+    match op {
+        // A class token for each sample.
+        "Expand" => error.hint("export the model with a batch size of 1 instead of an open one: mtz opens it"),
+        _ => error,
+    }
+}
 
 fn known(shape: Vec<usize>, elements: &[Scalar], integer: bool) -> Operand {
     Operand::Static(Static { shape, elements: elements.to_vec(), integer })
@@ -579,10 +595,15 @@ fn input_shape(input: &ValueInfoProto) -> Result<(Shape, Element)> {
             _ if axis == 0 => Dim::Batch(1),
             Some(n) => return Err(Error::model(format!("input {:?} has a dimension of {n}", input.name))),
             None => {
-                let name = dim.dim_param.as_deref().unwrap_or("?");
+                let name = |d: &DimensionProto| match d.dim_value {
+                    Some(n) => n.to_string(),
+                    None => d.dim_param.clone().unwrap_or_else(|| "?".to_owned()),
+                };
+                let all = shape.dim.iter().map(name).collect::<Vec<_>>().join(", ");
                 return Err(Error::unsupported(format!(
-                    "dimension {axis} ({name}) is open; only the first, the batch, may be"
-                )));
+                    "it is [{all}]: dimension {axis} is open; only the first, the batch, may be"
+                ))
+                .hint("export the model with a fixed size for all dimensions but the batch: only that one is named in dynamic_axes or dynamic_shapes"));
             }
         });
     }

@@ -71,6 +71,7 @@ impl TensorReader {
         let indices: Vec<i64> = match (places.data_type, self.raw(places)?) {
             (data_type::INT64, Some(raw)) => numbers(&raw, i64::from_le_bytes),
             (data_type::INT64, None) => places.int64_data.clone(),
+            (data_type::INT32, Some(raw)) => numbers(&raw, |b| i32::from_le_bytes(b).into()),
             (other, _) => return Err(Error::unsupported(format!("sparse indices of type {}", type_name(other)))),
         };
         let axes = match places.dims.len() {
@@ -132,8 +133,9 @@ impl TensorReader {
     /// The raw bytes, from the file itself or from beside it; `None` if the numbers are in typed fields.
     fn raw(&self, proto: &TensorProto) -> Result<Option<Bytes>> {
         if proto.data_location == 1 {
-            return self.external(proto).map(Some).map_err(|e| {
-                e.hint("external data must lie in the model's folder, under a relative path without \"..\"")
+            return self.external(proto).map(Some).map_err(|e| match e.hint_text() {
+                Some(_) => e,
+                None => e.hint("external data must lie in the model's folder, under a relative path without \"..\""),
             });
         }
         Ok(proto.raw_data.clone().filter(|raw| !raw.is_empty()))
@@ -150,7 +152,12 @@ impl TensorReader {
         let Some(folder) = &self.folder else {
             return Err(Error::unsupported(format!("tensor {:?} is in a file of its own, {location:?}", proto.name)));
         };
-        let path = inside(folder, location)?;
+        let path = inside(folder, location)?.ok_or_else(|| {
+            let missing =
+                format!("tensor {:?} is in a file beside the model, {location:?}: there is no such file", proto.name);
+            Error::new(ErrorKind::Io, missing)
+                .hint(format!("copy {location} into the model's folder, or export the model into one file"))
+        })?;
         let mut file = File::open(&path).map_err(|e| Error::io(&path, &e))?;
         let size = file.metadata().map_err(|e| Error::io(&path, &e))?.len();
         let length = length.unwrap_or(size.saturating_sub(offset));
@@ -173,8 +180,8 @@ impl TensorReader {
     }
 }
 
-/// `location` inside `folder`: relative, going down only, and a regular file there after links are followed.
-fn inside(folder: &Path, location: &str) -> Result<PathBuf> {
+/// `location` inside `folder`: relative, going down only, and a regular file there after links are followed; `None` if there is nothing.
+fn inside(folder: &Path, location: &str) -> Result<Option<PathBuf>> {
     let refused =
         || Error::new(ErrorKind::Model, format!("external data at {location:?} is outside the model's folder"));
     let relative = Path::new(location);
@@ -185,11 +192,14 @@ fn inside(folder: &Path, location: &str) -> Result<PathBuf> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let root = folder.canonicalize().map_err(|e| Error::io(folder, &e))?;
     let path = root.join(relative);
-    let real = path.canonicalize().map_err(|e| Error::io(&path, &e))?;
+    let real = match path.canonicalize() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        real => real.map_err(|e| Error::io(&path, &e))?,
+    };
     if !real.starts_with(&root) || !real.is_file() {
         return Err(refused());
     }
-    Ok(real)
+    Ok(Some(real))
 }
 
 /// The dimensions and their product, bounded.

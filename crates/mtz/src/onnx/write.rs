@@ -4,9 +4,8 @@
 //! type are cast at the border. The opset is the oldest that can say everything, so that older runtimes can read the file.
 
 use super::proto::{
-    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, SparseTensorProto,
-    StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto, attribute_type,
-    data_type,
+    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto, attribute_type, data_type,
 };
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value, ValueId, beyond};
@@ -153,11 +152,49 @@ impl Writer<'_> {
         for value in self.graph.values() {
             let Some(tensor) = &value.constant else { continue };
             if is_sparse(tensor, element) {
-                self.proto.sparse_initializer.push(sparse_tensor(&value.name, tensor, element)?);
+                self.sparse(&value.name, tensor)?;
             } else {
                 let raw = raw(tensor.data().iter().copied(), element, &value.name)?;
                 self.proto.initializer.push(raw_tensor(&value.name, tensor.shape(), data_type_of(element), raw));
             }
+        }
+        Ok(())
+    }
+
+    /// A tensor without its zeros: see [`super::sparse`].
+    fn sparse(&mut self, name: &str, tensor: &Tensor) -> Result<()> {
+        let element = self.graph.element;
+        let stored = || tensor.data().iter().enumerate().filter(|(_, x)| x.to_bits() != 0);
+        let values = raw(stored().map(|(_, x)| *x), element, name)?;
+        let places: Vec<i64> = stored().map(|(i, _)| from_size(i)).collect();
+        let zero = raw_tensor("", &[1], data_type_of(element), vec![0; element.bytes()]);
+        let shape = tensor.shape().iter().map(|&n| from_size(n)).collect();
+        let size = self.constant("size", &ConstantForm::Ints(vec![from_size(tensor.data().len())]), name);
+        let places = self.constant("places", &ConstantForm::IntTensor(vec![places.len()], places), name);
+        let shape = self.constant("shape", &ConstantForm::Ints(shape), name);
+        let numbers = free(&format!("{name}.values"), &mut self.values);
+        self.proto.initializer.push(raw_tensor(&numbers, &[stored().count()], data_type_of(element), values));
+        let zeros = free(&format!("{name}.zeros"), &mut self.values);
+        let flat = free(&format!("{name}.flat"), &mut self.values);
+        let value = AttributeProto {
+            name: "value".to_owned(),
+            r#type: attribute_type::TENSOR,
+            t: Some(zero),
+            ..AttributeProto::default()
+        };
+        for (op, input, output, attribute) in [
+            ("ConstantOfShape", vec![size], zeros.clone(), vec![value]),
+            (
+                "ScatterElements",
+                vec![zeros, places, numbers],
+                flat.clone(),
+                vec![attribute("axis", &Attribute::Int(0))],
+            ),
+            ("Reshape", vec![flat, shape], name.to_owned(), vec![]),
+        ] {
+            let node = free(&output, &mut self.nodes);
+            let (output, op_type) = (vec![output], op.to_owned());
+            self.proto.node.push(NodeProto { input, output, name: node, op_type, attribute, domain: String::new() });
         }
         Ok(())
     }
@@ -169,7 +206,7 @@ impl Writer<'_> {
         let mut input: Vec<String> = node.inputs.iter().map(|id| id.map_or_else(String::new, name)).collect();
         let output = vec![name(node.output)];
         for (i, constant) in form.constants.iter().enumerate() {
-            input.push(self.constant_input(constant, &node.name, i));
+            input.push(self.constant(&format!("constant{i}"), constant, &node.name));
         }
         self.proto.node.push(NodeProto {
             input,
@@ -182,8 +219,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The name of an initializer for a constant input, added to the list; empty if it is left out.
-    fn constant_input(&mut self, constant: &ConstantForm, node: &str, position: usize) -> String {
+    /// The name of an initializer, `of.what`, for a constant input that is added to the list; empty if it is left out.
+    fn constant(&mut self, what: &str, constant: &ConstantForm, of: &str) -> String {
         let (shape, kind, raw): (Vec<usize>, i32, Vec<u8>) = match constant {
             ConstantForm::Missing => return String::new(),
             ConstantForm::Ints(x) => {
@@ -207,7 +244,7 @@ impl Writer<'_> {
                 Element::F16 => (vec![], data_type::FLOAT16, f16::from_f32(*x).to_le_bytes().to_vec()),
             },
         };
-        let name = free(&format!("{node}.constant{position}"), &mut self.values);
+        let name = free(&format!("{of}.{what}"), &mut self.values);
         self.proto.initializer.push(raw_tensor(&name, &shape, kind, raw));
         name
     }
@@ -243,23 +280,11 @@ fn raw(numbers: impl Iterator<Item = f32>, element: Element, tensor: &str) -> Re
     Ok(bytes)
 }
 
-/// Whether a tensor takes clearly less room without its zeros: a number brings an index of 8 bytes then. Negative zeros would be lost.
+/// Whether a tensor takes clearly less room without its zeros: a number brings an index then, of 4 or 8 bytes. Negative zeros would be lost.
 fn is_sparse(tensor: &Tensor, element: Element) -> bool {
     let stored = tensor.data().iter().filter(|x| x.to_bits() != 0).count();
     let least = (8 + element.bytes()) / element.bytes() + 1;
     stored > 0 && tensor.data().len() >= 64 && least * stored < tensor.data().len()
-}
-
-fn sparse_tensor(name: &str, tensor: &Tensor, element: Element) -> Result<SparseTensorProto> {
-    let stored = || tensor.data().iter().enumerate().filter(|(_, x)| x.to_bits() != 0);
-    let values = raw(stored().map(|(_, x)| *x), element, name)?;
-    let places: Vec<u8> = stored().flat_map(|(i, _)| from_size(i).to_le_bytes()).collect();
-    let count = [stored().count()];
-    Ok(SparseTensorProto {
-        values: Some(raw_tensor(name, &count, data_type_of(element), values)),
-        indices: Some(raw_tensor(&format!("{name}.places"), &count, data_type::INT64, places)),
-        dims: tensor.shape().iter().map(|&n| from_size(n)).collect(),
-    })
 }
 
 fn raw_tensor(name: &str, shape: &[usize], data_type: i32, raw: Vec<u8>) -> TensorProto {

@@ -302,6 +302,14 @@ mod softmax_rows;
 mod unary;
 
 impl Op {
+    /// Whether its constants are weights, to be multiplied with what it reads.
+    pub fn has_weights(&self) -> bool {
+        matches!(
+            self,
+            Self::Conv(_) | Self::Gemm(_) | Self::MatMul(_) | Self::BatchNormalization(_) | Self::LayerNormalization(_)
+        )
+    }
+
     /// The shape of the output; an error if the number of inputs or their shapes do not fit.
     pub fn shape(&self, inputs: &Shapes) -> Result<Shape> {
         let (least, most) = self.arity();

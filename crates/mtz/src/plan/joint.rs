@@ -51,10 +51,11 @@ pub enum Column {
 }
 
 impl Joint {
-    /// A network by itself.
+    /// A network by itself, for any batch size; an error if its batch is fixed and cannot be opened, or if its weights are no numbers.
     pub fn single(name: String, graph: Graph) -> Result<Self> {
         check_name(&name)?;
-        let graph = simplify::for_zipping(&graph)?;
+        graph.check_weights()?;
+        let graph = simplify::for_zipping(&graph.open_batch()?)?;
         let layers = Layer::all(&graph).map_err(|e| e.in_file(std::path::Path::new(&name)))?;
         let units: Vec<Vec<usize>> = layers.iter().map(|layer| (0..layer.units).collect()).collect();
         Ok(Self { members: vec![Member { name, graph, layers, aligned: units.clone(), units }] })
