@@ -737,3 +737,25 @@ fn numbers_in_the_metadata_are_hostile() {
     check_file("large numbers", &joined);
     assert_eq!(joined.parameters().1, joint.parameters().1);
 }
+
+/// A file in which somebody else has changed the weights of one task does not share what it says.
+#[test]
+fn a_joint_model_that_was_trained_elsewhere_is_refused() {
+    let start = beside(&["a", "b"], &[mlp(1, false), mlp(2, false)]);
+    let joint = zipped(&start, &plan(Recipe::Best)).joint;
+    let parts = |joint: Joint| vec![joint, single("c", &mlp(3, false))];
+    assert!(Joint::beside(parts(joint.clone())).is_ok());
+    for bias in [false, true] {
+        let mut changed = joint.clone();
+        let member = &mut changed.members[1];
+        let layer = &member.layers[1];
+        let id = if bias { layer.bias.unwrap() } else { layer.weight };
+        let moved = |of, tensor: &Tensor| {
+            let by = if of == id { 1e-3 } else { 0.0 };
+            Tensor::new(tensor.shape().to_vec(), tensor.data().iter().map(|x| x + by).collect())
+        };
+        member.graph = member.graph.with_constants(moved).unwrap();
+        let error = Joint::beside(parts(changed)).unwrap_err().to_string();
+        assert!(error.contains("b has other numbers") && error.contains("fc2"), "{error}");
+    }
+}

@@ -223,15 +223,8 @@ impl<'n, 'm> Pairing<'n, 'm> {
 fn difference(first: &Member, other: &Member) -> Error {
     let (a, b): (Vec<String>, Vec<String>) =
         (first.layers.iter().map(kind).collect(), other.layers.iter().map(kind).collect());
-    // The longest common subsequence, from the end.
-    let mut longest = vec![vec![0usize; b.len() + 1]; a.len() + 1];
-    for i in (0..a.len()).rev() {
-        for j in (0..b.len()).rev() {
-            longest[i][j] =
-                if a[i] == b[j] { longest[i + 1][j + 1] + 1 } else { longest[i + 1][j].max(longest[i][j + 1]) };
-        }
-    }
     let alike = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+    let common = in_common(&a, &b);
     let at = |member: &Member, kinds: &[String]| match (member.layers.get(alike), kinds.get(alike)) {
         (Some(layer), Some(kind)) => format!("{:?} ({kind}) in {}", layer.name, member.name),
         _ => format!("no more layer in {}", member.name),
@@ -242,7 +235,7 @@ fn difference(first: &Member, other: &Member) -> Error {
         a.len(),
         other.name,
         b.len(),
-        longest[0][0],
+        common,
         alike + 1,
         at(first, &a),
         at(other, &b)
@@ -250,4 +243,33 @@ fn difference(first: &Member, other: &Member) -> Error {
     Error::model(text).hint(
         "networks must have the same layers, connected alike, in any order; widths may differ. mtz inspect lists them",
     )
+}
+
+/// The length of the longest common subsequence.
+fn in_common(a: &[String], b: &[String]) -> usize {
+    // Row by row: a file may claim any number of layers.
+    let mut before = vec![0usize; b.len() + 1];
+    for a in a {
+        let mut row = vec![0usize; b.len() + 1];
+        for (j, b) in b.iter().enumerate() {
+            row[j + 1] = if a == b { before[j] + 1 } else { row[j].max(before[j + 1]) };
+        }
+        before = row;
+    }
+    before.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_in_common_are_counted_in_order() {
+        let count = |a: &str, b: &str| {
+            let letters = |s: &str| s.chars().map(String::from).collect::<Vec<_>>();
+            in_common(&letters(a), &letters(b))
+        };
+        assert_eq!([count("", ""), count("abc", ""), count("abc", "abc"), count("cab", "abc")], [0, 0, 3, 2]);
+        assert_eq!([count("aabbc", "abcabc"), count("xaybz", "ab"), count("abc", "xyz")], [4, 2, 0]);
+    }
 }

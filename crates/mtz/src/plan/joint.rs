@@ -66,6 +66,7 @@ impl Joint {
         let mut members: Vec<Member> = Vec::new();
         for mut part in parts {
             part.check_alike()?;
+            part.check_shared()?;
             if let (Some(first), Some(own)) = (members.first(), part.members.first()) {
                 let order = corresponding(first, own)?;
                 part.members.iter_mut().try_for_each(|member| member.reorder(&order))?;
@@ -104,6 +105,32 @@ impl Joint {
             None => Ok(()),
             Some(other) => Err(Error::model(format!("the layers of {} are not those of the other tasks", other.name))),
         }
+    }
+
+    /// Refuses a joint model whose tasks have different numbers where its description says they share one: a file that another tool has trained on, say.
+    fn check_shared(&self) -> Result<()> {
+        for layer in 0..if self.members.len() > 1 { self.depth() } else { 0 } {
+            let (columns, count) = self.numbered_columns(layer);
+            let rows: Vec<Vec<f32>> = self.members.iter().map(|m| m.layers[layer].read(&m.graph)).collect();
+            let mut known: Vec<Option<f32>> = vec![None; count];
+            for places in self.places(layer).values().filter(|places| places.len() > 1) {
+                known.fill(None);
+                for &(t, unit) in places {
+                    let width = self.members[t].layers[layer].columns() + 1;
+                    for (x, &column) in rows[t][unit * width..][..width].iter().zip(&columns[t]) {
+                        let first = *known[column].get_or_insert(*x);
+                        if first != *x && !(first.is_nan() && x.is_nan()) {
+                            let text =
+                                format!("{} has other numbers than a task it shares units with", self.members[t].name);
+                            return Err(Error::model(text)
+                                .at_node(&self.members[t].layers[layer].name)
+                                .hint("the joint model was changed after mtz wrote it: zip the networks anew"));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether a layer is a head in any of the networks: nothing of it is shared then.
