@@ -10,7 +10,7 @@ use crate::show;
 use crate::tasks::{Named, check_names, value_for};
 use crate::told::{Told, show_result};
 use mtz::assemble;
-use mtz::data::{Part, without_a_tenth};
+use mtz::data::{Feed, Part, without_a_tenth};
 use mtz::error::{Error, Result};
 use mtz::graph::Graph;
 use mtz::merge::{Align, Matching, Recipe, Share, Streams};
@@ -19,6 +19,7 @@ use mtz::plan::Joint;
 use mtz::predict::predict;
 use mtz::tensor::Element;
 use mtz::train::Augmentation;
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -255,13 +256,27 @@ fn plan_of(args: &Zip, start: &Joint, (share, share_of): (Share, Vec<(String, Sh
 fn write(args: &Zip, joint: &Joint, data: &[TaskData]) -> Result<()> {
     /// Samples that are compared.
     const COMPARED: usize = 8;
-    let graph = assemble::to_graph(joint, args.common_input)?;
+    let some = |feed: &Feed| -> Vec<usize> { (0..feed.len().min(COMPARED)).collect() };
+    let mut samples = data.iter().map(|d| d.train.feed.batch(&some(&d.train.feed))).collect::<Result<Vec<_>>>()?;
+    let mut written = Cow::Borrowed(joint);
+    if args.preprocessing {
+        let mut with = joint.clone();
+        for ((t, member), TaskData { train, .. }) in joint.members.iter().enumerate().zip(data) {
+            let normalisation = samples::normalisation(&args.data, &member.name)?;
+            with = assemble::with_preprocessing(&with, &member.name, &normalisation, train.feed.is_bytes())?;
+            let raw = train.feed.raw_batch(&some(&train.feed))?;
+            let prepared = std::mem::replace(&mut samples[t], raw);
+            let networks = (&member.graph, &with.members[t].graph);
+            assemble::check_preprocessing(&member.name, networks, (&prepared, &samples[t]))?;
+        }
+        with.round()?;
+        written = Cow::Owned(with);
+    }
+    let graph = assemble::to_graph(&written, args.common_input)?;
     if args.no_check {
         return mtz::onnx::write(&graph, &args.output);
     }
-    let some = |data: &TaskData| -> Vec<usize> { (0..data.train.feed.len().min(COMPARED)).collect() };
-    let samples = data.iter().map(|d| d.train.feed.batch(&some(d))).collect::<Result<Vec<_>>>()?;
-    mtz::onnx::write_checked(&graph, &args.output, |file| assemble::check(file, joint, &samples, args.common_input))
+    mtz::onnx::write_checked(&graph, &args.output, |file| assemble::check(file, &written, &samples, args.common_input))
 }
 
 /// After Ctrl-C: how nothing would have been lost.

@@ -48,15 +48,6 @@ pub fn check_common_input(joint: &Joint) -> Result<()> {
     }
 }
 
-/// The joint model stored as another type, all weights rounded to what it can hold.
-pub fn with_element(joint: &Joint, element: Element) -> Result<Joint> {
-    let mut joint = joint.clone();
-    for member in &mut joint.members {
-        member.graph = member.graph.with_element(element).rounded()?;
-    }
-    Ok(joint)
-}
-
 /// The joint model with a task's preprocessing inside: see [`preprocess::with_preprocessing`].
 pub fn with_preprocessing(joint: &Joint, task: &str, normalisation: &Normalisation, bytes: bool) -> Result<Joint> {
     let mut joint = joint.clone();
@@ -74,8 +65,7 @@ pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
         check_common_input(joint)?;
     }
     let mut graph = Builder::new("joint");
-    let half = joint.members.iter().all(|m| m.graph.element == Element::F16);
-    graph.graph.element = if half { Element::F16 } else { Element::F32 };
+    graph.graph.element = joint.element();
     let mut inputs: Vec<Vec<ValueId>> = Vec::new();
     for member in &joint.members {
         let mut own = Vec::new();
@@ -116,10 +106,11 @@ pub fn to_graph(joint: &Joint, common_input: bool) -> Result<Graph> {
     Ok(graph)
 }
 
+/// What answers of a file may differ by, relative to the largest number. File and memory compute the same sums in the same order; what is wrong is far off.
+const ALLOWED: f32 = 1e-4;
+
 /// Refuses a joint model, as it was read back from its file, that computes something else than the one in memory. `samples`: some of every task.
 pub fn check(file: &Graph, joint: &Joint, samples: &[Tensor], common_input: bool) -> Result<()> {
-    /// Relative to the largest number. Both compute the same sums in the same order; what is wrong is far off.
-    const ALLOWED: f32 = 1e-4;
     let back = from_graph(file)?.ok_or_else(|| Error::model("the file is no joint model any more"))?;
     let inputs = if common_input { samples.get(..1).unwrap_or_default() } else { samples };
     let mut written = Runner::new(file).run(inputs)?.into_iter();
@@ -129,13 +120,24 @@ pub fn check(file: &Graph, joint: &Joint, samples: &[Tensor], common_input: bool
         let expected = Runner::new(&member.graph).run(sample)?;
         let own: Vec<Tensor> = written.by_ref().take(expected.len()).collect();
         let alone = Runner::new(&extracted.graph).run(sample)?;
-        let apart = difference(&expected, &own).max(difference(&expected, &alone));
-        if apart > ALLOWED {
-            let text = format!("the written file is not the model: task {} differs by {apart:.1e}", member.name);
-            return Err(Error::model(text).hint("nothing was written; please report this with the models"));
-        }
+        not_too_far(&member.name, difference(&expected, &own).max(difference(&expected, &alone)))?;
     }
     Ok(())
+}
+
+/// Refuses preprocessing inside of a task's network that computes something else on `raw` samples than the network does on prepared ones.
+pub fn check_preprocessing(task: &str, networks: (&Graph, &Graph), (samples, raw): (&Tensor, &Tensor)) -> Result<()> {
+    let expected = Runner::new(networks.0).run(std::slice::from_ref(samples))?;
+    let other = Runner::new(networks.1).run(std::slice::from_ref(raw))?;
+    not_too_far(task, difference(&expected, &other))
+}
+
+fn not_too_far(task: &str, apart: f32) -> Result<()> {
+    if apart <= ALLOWED {
+        return Ok(());
+    }
+    let text = format!("the written file is not the model: task {task} differs by {apart:.1e}");
+    Err(Error::model(text).hint("nothing was written; please report this with the models"))
 }
 
 /// The largest difference between two lists of tensors, relative to the largest number of the first; infinite if they do not match.

@@ -146,7 +146,7 @@ mod tests {
                 let graph = network(sample);
                 let inside = with_preprocessing(&graph, normalisation, true).unwrap();
                 let run = |graph: &Graph, normalisation: &Normalisation| {
-                    let dataset = Dataset { samples: Box::new(Bytes), labels: None };
+                    let dataset = Dataset::new(Box::new(Bytes), None);
                     let batch = Feed::new(dataset, graph, normalisation.clone()).unwrap().batch(&[0, 1]).unwrap();
                     Runner::new(graph).run(&[batch]).unwrap()
                 };

@@ -156,18 +156,31 @@ impl Feed {
 
     /// The samples with these indices as one tensor.
     pub fn batch(&self, indices: &[usize]) -> Result<Tensor> {
+        self.prepared(indices, &self.normalisation)
+    }
+
+    /// The same as they are stored, for networks that scale by themselves.
+    pub fn raw_batch(&self, indices: &[usize]) -> Result<Tensor> {
+        self.prepared(indices, &Normalisation { raw: true, ..Normalisation::default() })
+    }
+
+    /// Whether samples are bytes.
+    pub fn is_bytes(&self) -> bool {
+        self.dataset.samples.is_bytes()
+    }
+
+    fn prepared(&self, indices: &[usize], normalisation: &Normalisation) -> Result<Tensor> {
         let size: usize = self.shape.iter().product();
         let mut data = vec![0.0; size.saturating_mul(indices.len())];
-        data.par_chunks_mut(size.max(1))
-            .zip(indices)
-            .try_for_each(|(out, &index)| self.sample(index, out).map_err(|e| self.dataset.origin.error(e)))?;
+        data.par_chunks_mut(size.max(1)).zip(indices).try_for_each(|(out, &index)| {
+            self.sample(index, normalisation, out).map_err(|e| self.dataset.origin.error(e))
+        })?;
         Tensor::new([indices.len()].into_iter().chain(self.shape.iter().copied()).collect(), data)
     }
 
-    fn sample(&self, index: usize, out: &mut [f32]) -> Result<()> {
+    fn sample(&self, index: usize, n: &Normalisation, out: &mut [f32]) -> Result<()> {
         self.dataset.samples.read(index, out)?;
         let plane = out.len().checked_div(self.channels).unwrap_or(0).max(1);
-        let n = &self.normalisation;
         let at = |list: &[f32], channel: usize| list.get(channel).or(list.first()).copied();
         for (channel, out) in out.chunks_mut(plane).enumerate() {
             // Division rather than a factor, and in this order: the same bits as other tools.
