@@ -1,8 +1,8 @@
 //! How far a merged layer is from the original on samples that its fit has not seen.
 //!
-//! Least squares on too few samples fits these and nothing else. No number of the fit itself tells: a large ridge, a singular matrix and fewer samples than inputs
-//! all occur where nothing is lost. What tells is the same error on other samples, for which the test samples are there: they choose nothing, the error is
-//! reported and that is all.
+//! Least squares on too few samples fits these and nothing else. No number of the fit itself tells: a large ridge, a
+//! singular matrix and fewer samples than inputs all occur where nothing is lost. What tells is the same error on other
+//! samples, for which the test samples are there: they choose nothing, the error is reported and that is all.
 
 use super::collect::enough;
 use super::memory::Spare;
@@ -31,7 +31,8 @@ pub(super) struct HeldOut<'a> {
     tasks: Vec<Option<(Calibration<'a>, Walks)>>,
 }
 
-/// Squared errors of one layer relative to the square of what it should answer, task by task; nothing where they were not measured.
+/// Squared errors of one layer relative to the square of what it should answer, task by task; nothing where they were
+/// not measured.
 #[derive(Default)]
 pub(super) struct Misfits {
     /// On the samples of the fit.
@@ -60,7 +61,8 @@ impl<'a> HeldOut<'a> {
         self.tasks.iter_mut().flatten().for_each(|(_, walks)| *walks = Walks::default());
     }
 
-    /// Errors of a layer that was just merged. `before`: the networks as they were until then, `seen`: what the fit knew.
+    /// Errors of a layer that was just merged. `before`: the networks as they were until then, `seen`: what the fit
+    /// knew.
     pub fn measure(
         &mut self,
         joint: &Joint,
