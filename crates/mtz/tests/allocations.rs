@@ -1,4 +1,5 @@
-//! What is allocated is what was planned: a training step takes nothing but small lists once it has warmed up, and zipping no more than it counted.
+//! What is allocated is what was planned: a training step takes nothing but small lists once it has warmed up, and
+//! zipping no more than it counted.
 #![allow(clippy::unwrap_used)]
 
 mod noise;
@@ -98,7 +99,8 @@ fn wide(seed: u64, units: usize) -> Graph {
     graph
 }
 
-/// The most that is allocated while networks are zipped is no more than was counted beforehand: pairing as many units as here takes more than all else.
+/// The most that is allocated while networks are zipped is no more than was counted beforehand: pairing as many units
+/// as here takes more than all else.
 #[test]
 fn zipping_takes_no_more_memory_than_was_counted() {
     const MIB: u64 = 1 << 20;

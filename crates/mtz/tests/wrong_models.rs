@@ -1,171 +1,24 @@
 //! Joint models that once came out wrong without a word: each test is one way it happened.
 //!
-//! Networks are small and made here, with weights that depend on a seed alone. What is checked is always the same: the file computes what the model in memory computes,
-//! a task that is extracted computes it too, and what must not be shared is not.
+//! What is checked is always the same: the file computes what the model in memory computes, a task that is extracted
+//! computes it too, and what must not be shared is not.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod noise;
+mod small;
 
 use mtz::assemble;
 use mtz::graph::{Graph, ValueId};
 use mtz::linalg::Moments;
 use mtz::merge::{self, Align, Matching, Recipe, Share, Streams, merge_layer};
 use mtz::onnx;
-use mtz::op::{
-    Add, BatchNormalization, Concat, Conv, Gemm, GlobalAveragePool, Mul, Op, Relu, Reshape, Softmax, Transpose, Window,
-};
-use mtz::pipeline::{Plan, Task, Zipped, zip};
+use mtz::op::{Add, Concat, Conv, Gemm, GlobalAveragePool, Mul, Softmax, Transpose, Window};
+use mtz::pipeline::Plan;
 use mtz::plan::{Joint, Layer, Member};
 use mtz::random;
-use mtz::run::Runner;
 use mtz::statistics::Seen;
-use mtz::tensor::{Dim, Shape, Tensor};
-use noise::noise;
-use std::ops::ControlFlow;
-
-/// A network in the making.
-struct Builder {
-    graph: Graph,
-    seed: u64,
-    count: usize,
-}
-
-impl Builder {
-    fn new(seed: u64, input: &[usize]) -> (Self, ValueId) {
-        let mut graph = Graph::new(format!("network {seed}"));
-        let dims = [Dim::Batch(1)].into_iter().chain(input.iter().map(|n| Dim::Fixed(*n))).collect();
-        let x = graph.add_input("x", Shape::new(dims).unwrap());
-        (Self { graph, seed: 1000 * seed, count: 0 }, x)
-    }
-
-    fn constant(&mut self, shape: &[usize], data: Vec<f32>) -> Option<ValueId> {
-        self.count += 1;
-        Some(self.graph.add_constant(format!("w{}", self.count), Tensor::new(shape.to_vec(), data).unwrap()).unwrap())
-    }
-
-    fn weight(&mut self, shape: &[usize], scale: f32, offset: f32) -> Option<ValueId> {
-        self.seed += 1;
-        let count = shape.iter().product::<usize>() as u64;
-        let data = (0..count).map(|i| offset + scale * random::normal(self.seed, i)).collect();
-        self.constant(shape, data)
-    }
-
-    fn node(&mut self, name: &str, op: impl Into<Op>, inputs: Vec<Option<ValueId>>) -> ValueId {
-        self.count += 1;
-        let output = format!("v{}", self.count);
-        self.graph.add_node(name, op, inputs, output).unwrap()
-    }
-
-    fn units(&self, x: ValueId) -> usize {
-        self.graph[x].shape.at(1)[1]
-    }
-
-    fn dense(&mut self, name: &str, x: ValueId, units: usize) -> ValueId {
-        let inputs = self.units(x);
-        let weight = self.weight(&[units, inputs], (2.0 / inputs as f32).sqrt(), 0.0);
-        let bias = self.weight(&[units], 0.5, 0.0);
-        self.node(name, Gemm { transpose_b: true, ..Gemm::PLAIN }, vec![Some(x), weight, bias])
-    }
-
-    fn conv(&mut self, name: &str, x: ValueId, units: usize, size: usize, groups: usize) -> ValueId {
-        let channels = self.units(x) / groups;
-        let scale = (2.0 / (size * size * channels) as f32).sqrt();
-        let weight = self.weight(&[units, channels, size, size], scale, 0.0);
-        let bias = self.weight(&[units], 0.5, 0.0);
-        let windows = vec![Window { size, stride: 1, dilation: 1, before: size / 2, after: size / 2 }; 2];
-        self.node(name, Conv { windows, groups }, vec![Some(x), weight, bias])
-    }
-
-    fn relu(&mut self, x: ValueId) -> ValueId {
-        self.node("relu", Relu, vec![Some(x)])
-    }
-
-    fn reshape(&mut self, x: ValueId, target: &[usize]) -> ValueId {
-        let target = [None].into_iter().chain(target.iter().map(|n| Some(*n))).collect();
-        self.node("reshape", Reshape { target }, vec![Some(x)])
-    }
-
-    /// A normalisation with statistics 0 and 1, and a factor and offset that do nothing.
-    fn identity_norm(&mut self, x: ValueId) -> ValueId {
-        let n = self.units(x);
-        let [scale, bias, mean, variance] = [1.0, 0.0, 0.0, 1.0].map(|value| self.constant(&[n], vec![value; n]));
-        let norm = BatchNormalization { epsilon: 1e-5, momentum: 0.9 };
-        self.node("norm", norm, vec![Some(x), scale, bias, mean, variance])
-    }
-
-    fn finish(mut self, outputs: &[ValueId]) -> Graph {
-        outputs.iter().for_each(|y| self.graph.add_output(*y));
-        self.graph
-    }
-}
-
-/// Three fully connected layers.
-fn mlp(seed: u64, norms: bool) -> Graph {
-    let (mut b, mut x) = Builder::new(seed, &[9]);
-    for (name, units) in [("fc1", 8), ("fc2", 7)] {
-        x = b.dense(name, x, units);
-        x = if norms { b.identity_norm(x) } else { x };
-        x = b.relu(x);
-    }
-    let y = b.dense("fc3", x, 4);
-    b.finish(&[y])
-}
-
-fn difference(a: &[Tensor], b: &[Tensor]) -> f32 {
-    let data = |t: &[Tensor]| t.iter().flat_map(|t| t.data().to_vec()).collect::<Vec<f32>>();
-    let (a, b) = (data(a), data(b));
-    assert_eq!(a.len(), b.len());
-    let scale = a.iter().fold(1e-6f32, |m, x| m.max(x.abs()));
-    a.iter().zip(&b).fold(0.0f32, |m, (a, b)| if a == b { m } else { m.max((a - b).abs()) }) / scale
-}
-
-fn single(name: &str, graph: &Graph) -> Joint {
-    Joint::single(name.into(), graph.clone()).unwrap()
-}
-
-fn beside(names: &[&str], graphs: &[Graph]) -> Joint {
-    Joint::beside(names.iter().zip(graphs).map(|(name, graph)| single(name, graph)).collect()).unwrap()
-}
-
-const SAMPLES: usize = 40;
-
-fn plan(recipe: Recipe) -> Plan {
-    Plan { calibration: SAMPLES, shift: 0, retrain: 0, ..Plan::new(recipe) }
-}
-
-fn zipped(start: &Joint, plan: &Plan) -> Zipped {
-    let feeds: Vec<_> = start.members.iter().map(|m| noise(&m.graph, SAMPLES)).collect();
-    let task = |(m, feed): (&Member, _)| Task { test: None, ..Task::whole(&m.name, feed, feed) };
-    let tasks: Vec<Task> = start.members.iter().zip(&feeds).map(task).collect();
-    zip(start.clone(), &tasks, plan, |_| ControlFlow::Continue(())).unwrap()
-}
-
-fn images(graph: &Graph) -> Vec<Tensor> {
-    vec![noise(graph, 3).batch(&[0, 1, 2]).unwrap()]
-}
-
-fn outputs(graph: &Graph) -> Vec<Tensor> {
-    Runner::new(graph).run(&images(graph)).unwrap()
-}
-
-fn in_memory(joint: &Joint) -> Vec<Tensor> {
-    joint.members.iter().flat_map(|m| outputs(&m.graph)).collect()
-}
-
-/// The file computes what the model computes, and so do the tasks that are taken out of it.
-fn check_file(what: &str, joint: &Joint) -> Joint {
-    let expected = in_memory(joint);
-    assert!(expected.iter().all(|t| t.data().iter().all(|x| x.is_finite())), "{what}: not finite");
-    let graph = onnx::parse(&onnx::to_bytes(&assemble::to_graph(joint, false).unwrap()).unwrap()).unwrap();
-    let inputs: Vec<Tensor> = joint.members.iter().flat_map(|m| images(&m.graph)).collect();
-    let file = Runner::new(&graph).run(&inputs).unwrap();
-    assert!(difference(&expected, &file) < 1e-4, "{what}: the file differs by {}", difference(&expected, &file));
-    let back = assemble::from_graph(&graph).unwrap().unwrap();
-    let extracted = in_memory(&back);
-    assert!(difference(&expected, &extracted) < 1e-4, "{what}: extracted tasks differ");
-    assert_eq!(back.parameters(), joint.parameters(), "{what}");
-    back
-}
+use mtz::tensor::Tensor;
+use small::{Builder, beside, check_file, difference, in_memory, mlp, outputs, plan, single, zipped};
 
 /// The biases of a task's layers.
 fn biases(member: &Member) -> Vec<f32> {
@@ -179,7 +32,8 @@ fn shared(joint: &Joint) -> Vec<(String, usize)> {
     names.map(|(l, layer)| (layer.name.clone(), joint.shared_units(l))).collect()
 }
 
-/// A network with normalisations kept the offsets, and one without lost its biases: shared units were stored without any.
+/// A network with normalisations kept the offsets, and one without lost its biases: shared units were stored without
+/// any.
 #[test]
 fn biases_survive_beside_a_network_with_normalisations() {
     for (first, second) in [(true, false), (false, true)] {
@@ -364,7 +218,8 @@ fn names_of_tasks_and_nodes_may_be_anything() {
     }
 }
 
-/// What stands behind something that says nothing about its units is its task's own, even if it has the same position in another network.
+/// What stands behind something that says nothing about its units is its task's own, even if it has the same position
+/// in another network.
 #[test]
 fn positions_that_nobody_knows_are_private() {
     let grouped = |seed: u64| {
@@ -450,7 +305,8 @@ fn every_layer_in_front_of_an_output_is_a_head() {
     check_heads("a regressor in stages", [stages(1), stages(2)], &heads);
 }
 
-/// A detector's head: class logits, and boxes whose sides are means of a distribution, which a constant convolution computes.
+/// A detector's head: class logits, and boxes whose sides are means of a distribution, which a constant convolution
+/// computes.
 fn detector(seed: u64) -> Graph {
     let (mut b, x) = Builder::new(seed, &[2, 4, 4]);
     let x = b.conv("conv1", x, 6, 3, 1);
@@ -498,7 +354,8 @@ fn detectors_keep_their_heads_and_constant_maps() {
     check_heads("two scales", [scales(1), scales(2)], &["scores1", "boxes1", "scores2", "boxes2"]);
 }
 
-/// Where the output layer is one that cannot be shared, what comes before it is no head; that the output layer stays private is said.
+/// Where the output layer is one that cannot be shared, what comes before it is no head; that the output layer stays
+/// private is said.
 #[test]
 fn an_output_layer_that_cannot_be_shared_is_private() {
     let network = |seed: u64| {
@@ -625,7 +482,8 @@ fn layers_are_matched_by_the_graph_not_by_the_order_in_the_file() {
     assert!(text.contains("a has 6 layers, b has 8, 6 of them correspond"), "{text}");
 }
 
-/// A residual sum joins the units of two layers in one network and not in the other: their numbers must not be taken for each other.
+/// A residual sum joins the units of two layers in one network and not in the other: their numbers must not be taken
+/// for each other.
 #[test]
 fn a_residual_network_beside_one_without_sums() {
     let network = |seed: u64, residual: bool| {
@@ -661,7 +519,8 @@ fn a_residual_network_beside_one_without_sums() {
     }
 }
 
-/// Where tasks have no stream in common, units that are one stand for each other in later layers; with [`Align::Shared`] no others do.
+/// Where tasks have no stream in common, units that are one stand for each other in later layers; with
+/// [`Align::Shared`] no others do.
 fn check_alignment(what: &str, joint: &Joint, align: Align) {
     for layer in (0..joint.depth()).filter(|l| joint.stream(*l).is_none()) {
         for (i, a) in joint.members.iter().enumerate() {
@@ -677,7 +536,8 @@ fn check_alignment(what: &str, joint: &Joint, align: Align) {
     }
 }
 
-/// A joint model whose streams have one alignment takes in a network without, in the paper's way: what was shared must stay equal.
+/// A joint model whose streams have one alignment takes in a network without, in the paper's way: what was shared must
+/// stay equal.
 #[test]
 fn what_a_joint_model_shares_stays_equal_when_a_task_joins() {
     let network = |seed: u64, residual: bool| {

@@ -1,12 +1,15 @@
 //! Targets behind which a rectifier stands: where the original answer is negative, any negative answer is as good.
 //!
-//! Least squares towards the answers themselves spends weights on how negative they are. Given a solution v, the nearest target that is right is
-//! τ(v) = `y` where y > 0 and `min(vᵀx, 0)` elsewhere. Only Σ x τᵀ changes from one solution to the next, the matrix stays.
+//! Least squares towards the answers themselves spends weights on how negative they are. Given a solution v, the
+//! nearest target that is right is τ(v) = `y` where y > 0 and `min(vᵀx, 0)` elsewhere. Only Σ x τᵀ changes from one
+//! solution to the next, the matrix stays.
 //!
-//! What goes down is E(w) = Σ (wᵀx − τ(w))², a sum over the samples that are kept, of all owners of the unit, each with its task's weight: the squared distance
-//! to what is right. As τ(w) is nearest to wᵀx, Σ (wᵀx − τ(v))² is never below E(w) and equals it at w = v, so that whoever minimises it does not raise E (majorisation).
-//! The ridge adds μ ‖w − w₀‖², and w₀ is the solution before: E(w) + μ ‖w − v‖² ≤ E(v), so E still never grows, only more slowly. This says nothing of one task
-//! alone, of which another may take the weights away, nor of the error behind the rectifier itself, which E bounds from above.
+//! What goes down is E(w) = Σ (wᵀx − τ(w))², a sum over the samples that are kept, of all owners of the unit, each with
+//! its task's weight: the squared distance to what is right. As τ(w) is nearest to wᵀx, Σ (wᵀx − τ(v))² is never below
+//! E(w) and equals it at w = v, so that whoever minimises it does not raise E (majorisation). The ridge adds μ ‖w −
+//! w₀‖², and w₀ is the solution before: E(w) + μ ‖w − v‖² ≤ E(v), so E still never grows, only more slowly. This says
+//! nothing of one task alone, of which another may take the weights away, nor of the error behind the rectifier itself,
+//! which E bounds from above.
 
 use crate::kernel::gemm::{Matrix, multiply};
 use rayon::prelude::*;
@@ -40,8 +43,8 @@ impl Samples {
         self.floor.extend_from_slice(floor);
     }
 
-    /// Σ x τᵀ, (inputs + 1) × units, for the targets τ nearest to what `weights` answer. `units` are outputs; `weights` and `original` have a row of
-    /// inputs + 1 for each. `original` answers where no y was recorded.
+    /// Σ x τᵀ, (inputs + 1) × units, for the targets τ nearest to what `weights` answer. `units` are outputs; `weights`
+    /// and `original` have a row of inputs + 1 for each. `original` answers where no y was recorded.
     pub fn cross(&self, units: &[usize], weights: &[Vec<f64>], original: &[Vec<f64>]) -> Vec<f64> {
         let (width, count) = (self.inputs, units.len());
         let turned = |rows: &[Vec<f64>]| -> (Vec<f32>, Vec<f32>) {
@@ -116,7 +119,8 @@ mod tests {
         }
     }
 
-    /// Whatever two tasks see: solving again for the nearest targets never raises the squared distance to what is right, summed over both.
+    /// Whatever two tasks see: solving again for the nearest targets never raises the squared distance to what is
+    /// right, summed over both.
     #[test]
     fn the_common_error_never_grows() {
         use crate::linalg::{Aim, Moments, Problem, Targets};

@@ -1,8 +1,8 @@
 //! How far a merged layer is from the original on samples that its fit has not seen.
 //!
-//! Least squares on too few samples fits these and nothing else. No number of the fit itself tells: a large ridge, a singular matrix and fewer samples than inputs
-//! all occur where nothing is lost. What tells is the same error on other samples, for which the test samples are there: they choose nothing, the error is
-//! reported and that is all.
+//! Least squares on too few samples fits these and nothing else. No number of the fit itself tells: a large ridge, a
+//! singular matrix and fewer samples than inputs all occur where nothing is lost. What tells is the same error on other
+//! samples, for which the test samples are there: they choose nothing, the error is reported and that is all.
 
 use super::collect::enough;
 use super::memory::Spare;
@@ -31,7 +31,8 @@ pub(super) struct HeldOut<'a> {
     tasks: Vec<Option<(Calibration<'a>, Walks)>>,
 }
 
-/// Squared errors of one layer relative to the square of what it should answer, task by task; nothing where they were not measured.
+/// Squared errors of one layer relative to the square of what it should answer, task by task; nothing where they were
+/// not measured.
 #[derive(Default)]
 pub(super) struct Misfits {
     /// On the samples of the fit.
@@ -60,7 +61,8 @@ impl<'a> HeldOut<'a> {
         self.tasks.iter_mut().flatten().for_each(|(_, walks)| *walks = Walks::default());
     }
 
-    /// Errors of a layer that was just merged. `before`: the networks as they were until then, `seen`: what the fit knew.
+    /// Errors of a layer that was just merged. `before`: the networks as they were until then, `seen`: what the fit
+    /// knew.
     pub fn measure(
         &mut self,
         joint: &Joint,
@@ -71,21 +73,25 @@ impl<'a> HeldOut<'a> {
         plan: &Plan,
     ) -> Result<Misfits> {
         let best = plan.recipe == Recipe::Best;
-        let of = |(t, (held, seen)): (usize, (&mut Option<(Calibration, Walks)>, &Seen))| {
-            let Some((from, walks)) = held.as_mut().filter(|_| joint.has_changed(t, layer + 1)) else {
-                return Ok((None, None));
-            };
+        let changed: Vec<bool> = (0..self.tasks.len()).map(|t| joint.has_changed(t, layer + 1)).collect();
+        // The paper's update knows old weights on new inputs, no original.
+        let target = |t: usize| if best { &originals[t] } else { &before[t] };
+        // One after the other: each takes memory as the fit did.
+        let fitted = |(t, seen): (usize, &Seen)| {
+            self.tasks[t].as_ref().filter(|_| changed[t])?;
             let member = &joint.members[t];
             let at = &member.layers[layer];
-            // The paper's update knows old weights on new inputs, no original.
-            let (target, until) = if best { (&originals[t], behind(&originals[t], at)) } else { (&before[t], at.node) };
-            let old = (seen.moments.outputs() == 0).then(|| at.folded(target));
-            let fitted = misfit_of_moments(&seen.moments, &at.folded(&member.graph), old.as_deref());
-            Ok((Some(fitted), Some(misfit(&member.graph, target, at, until, from, walks)?)))
+            let old = (seen.moments.outputs() == 0).then(|| at.folded(target(t)));
+            Some(misfit_of_moments(&seen.moments, &at.folded(&member.graph), old.as_deref()))
         };
-        let all: Vec<(Option<f64>, Option<f64>)> =
-            self.tasks.par_iter_mut().zip(seen).enumerate().map(of).collect::<Result<_>>()?;
-        let (seen, held_out) = all.into_iter().unzip();
+        let seen = seen.iter().enumerate().map(fitted).collect();
+        let held_out = |(t, held): (usize, &mut Option<(Calibration, Walks)>)| -> Result<Option<f64>> {
+            let Some((from, walks)) = held.as_mut().filter(|_| changed[t]) else { return Ok(None) };
+            let (graph, target, at) = (&joint.members[t].graph, target(t), &joint.members[t].layers[layer]);
+            let until = if best { behind(target, at) } else { at.node };
+            misfit(graph, target, at, until, from, walks).map(Some)
+        };
+        let held_out = self.tasks.par_iter_mut().enumerate().map(held_out).collect::<Result<_>>()?;
         Ok(Misfits { seen, held_out })
     }
 }
@@ -93,7 +99,7 @@ impl<'a> HeldOut<'a> {
 /// How many samples of a task are held against its layers, in so many bytes for each of its networks.
 fn count(member: &Member, samples: &[usize], held: u64) -> usize {
     let used = (0..member.layers.len()).map(|l| enough(member, l, samples).len()).max().unwrap_or(0);
-    let kept = (bytes_per_sample(member)).max(1);
+    let kept = bytes_per_sample(member).max(1);
     let room = usize::try_from(held / kept).unwrap_or(usize::MAX);
     (used / PART).clamp(LEAST, MOST).min(room.max(CROWDED))
 }

@@ -16,8 +16,8 @@ pub struct LayerReport {
     pub seen: u64,
     /// Pairing and weights.
     pub merged: Merged,
-    /// How far each task's answers are from what the fit asked for, squared and relative to their square, on the samples of the fit. Nothing where a task's weights
-    /// did not change, or where it has no test samples.
+    /// How far each task's answers are from what the fit asked for, squared and relative to their square, on the
+    /// samples of the fit. Nothing where a task's weights did not change, or where it has no test samples.
     pub fit_seen: Vec<Option<f64>>,
     /// The same on test samples, which the fit has not seen.
     pub fit_held_out: Vec<Option<f64>>,
