@@ -20,6 +20,7 @@ mod show;
 mod tasks;
 mod told;
 mod train;
+mod values;
 mod zip;
 
 use args::{Cli, Command};
@@ -28,7 +29,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().map(args::with_dashes).collect();
+    let arguments: Vec<OsString> = std::env::args_os().map(values::with_dashes).collect();
     let json = arguments.iter().skip(1).any(|a| a == "--json");
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,

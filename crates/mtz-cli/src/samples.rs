@@ -1,8 +1,9 @@
 //! From `--data` and its companions to samples a network can be fed with.
 
-use crate::args::{Command, Common, Data, Numbers, Resize};
+use crate::args::{Command, Common, Data, Resize};
 use crate::show;
 use crate::tasks::{check_names, value_for};
+use crate::values::Numbers;
 use mtz::data::{
     Dataset, Feed, ImageCache, ImageFit, LabelChoice, Location, Normalisation, OneHot, OpenOptions, Origin, Part,
     Parts, locate,

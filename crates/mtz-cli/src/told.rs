@@ -1,9 +1,10 @@
 //! What is told about a finished zip: the JSON of the contract, the tables for people, warnings, and what to do next.
 
-use crate::args::{Common, quoted};
+use crate::args::Common;
 use crate::inspect;
 use crate::outputs;
 use crate::show::{self, Tint};
+use crate::values::quoted;
 use mtz::error::Result;
 use mtz::evaluate::{Evidence, Kind};
 use mtz::pipeline::{LayerReport, Task, Zipped};

@@ -79,6 +79,12 @@ fn regressor(seed: u64, outputs: &[(usize, f32, f32)]) -> (Builder, Vec<ValueId>
     (b, outputs)
 }
 
+fn one_output(seed: u64, output: (usize, f32, f32)) -> Graph {
+    let (mut b, outputs) = regressor(seed, &[output]);
+    b.graph.add_output(outputs[0]);
+    b.graph
+}
+
 /// One class for each of 14×14 positions.
 fn segmentation(seed: u64) -> Graph {
     let (mut b, x) = Builder::new(seed);
@@ -135,33 +141,18 @@ fn check_with(graphs: [Graph; 2], kind: Kind, change: impl Fn(&mut Plan)) {
 
 #[test]
 fn keypoints_are_values() {
-    let network = |seed| {
-        let (mut b, outputs) = regressor(seed, &[(2, 5.0, 14.0)]);
-        b.graph.add_output(outputs[0]);
-        b.graph
-    };
-    check([network(1), network(2)], Kind::Values);
+    check([1, 2].map(|seed| one_output(seed, (2, 5.0, 14.0))), Kind::Values);
 }
 
 /// A sigmoid of an age in years would be 1 whatever the age.
 #[test]
 fn one_large_number_is_a_value() {
-    let network = |seed| {
-        let (mut b, outputs) = regressor(seed, &[(1, 12.0, 38.0)]);
-        b.graph.add_output(outputs[0]);
-        b.graph
-    };
-    check([network(3), network(4)], Kind::Values);
+    check([3, 4].map(|seed| one_output(seed, (1, 12.0, 38.0))), Kind::Values);
 }
 
 #[test]
 fn landmarks_are_values() {
-    let network = |seed| {
-        let (mut b, outputs) = regressor(seed, &[(136, 20.0, 60.0)]);
-        b.graph.add_output(outputs[0]);
-        b.graph
-    };
-    check([network(5), network(6)], Kind::Values);
+    check([5, 6].map(|seed| one_output(seed, (136, 20.0, 60.0))), Kind::Values);
 }
 
 #[test]
@@ -188,12 +179,8 @@ fn several_outputs_are_all_imitated() {
 /// What makes answers worse on held-out samples is not kept.
 #[test]
 fn retraining_never_ends_worse() {
-    let network = |seed| {
-        let (mut b, outputs) = regressor(seed, &[(2, 5.0, 14.0)]);
-        b.graph.add_output(outputs[0]);
-        b.graph
-    };
-    let wild = zipped([network(1), network(2)], |plan| (plan.rate, plan.retrain) = (3.0, 10));
+    let wild =
+        zipped([1, 2].map(|seed| one_output(seed, (2, 5.0, 14.0))), |plan| (plan.rate, plan.retrain) = (3.0, 10));
     let last = wild.layers.last().unwrap();
     assert_eq!(last.kept, Some(0.0));
     assert_eq!(last.agreement_after, last.agreement_zipped);

@@ -1,0 +1,188 @@
+//! What is written is what was reported, and it is measured without labels, too.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use mtz::data::{OpenOptions, Part, locate};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn mtz(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mtz")).args(args).current_dir(root()).output().unwrap()
+}
+
+fn json(args: &[&str]) -> (i32, Value) {
+    let output = mtz(&[args, &["--json"]].concat());
+    (output.status.code().unwrap(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// The error and the hint of a command that fails.
+fn failure(args: &[&str]) -> String {
+    let (code, value) = json(args);
+    assert_eq!(code, 2, "{value}");
+    format!("{} ({})", value["error"].as_str().unwrap(), value["hint"].as_str().unwrap_or_default())
+}
+
+fn talk(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Some digits without labels, as a bare numpy array.
+fn unlabelled(path: &Path, count: usize) {
+    let data = locate(&root().join("data/mnist")).unwrap().part(Part::Test).open(&OpenOptions::default()).unwrap();
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({count}, 1, 28, 28), }}");
+    header += &" ".repeat(64 - (10 + header.len() + 1) % 64);
+    header.push('\n');
+    bytes.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+    bytes.extend(header.bytes());
+    let mut sample = vec![0.0; 784];
+    for i in 0..count {
+        data.samples.read(i, &mut sample).unwrap();
+        bytes.extend(sample.iter().map(|x| *x as u8));
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+const NETWORKS: [&str; 2] = ["a=models/lenet-300-100-a.onnx", "b=models/lenet-300-100-b.onnx"];
+
+/// A folder of files, by name.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_string_lossy().into_owned()
+    }
+}
+
+#[test]
+fn agreement_needs_no_labels() {
+    let files = Files::new();
+    let (digits, out) = (files.path("digits.npy"), files.path("joint.onnx"));
+    unlabelled(Path::new(&digits), 1000);
+    let zip = [&["zip"], &NETWORKS[..], &["--data", &digits, "--retrain", "5", "-o", &out]].concat();
+    let (code, run) = json(&zip);
+    assert_eq!((code, &run["checked"]), (0, &Value::Bool(true)), "{run}");
+    let task = &run["tasks"]["a"];
+    assert!(task["error_before"].is_null() && task["samples"] == 100, "{task}");
+    assert!(task["agreement_zipped"].as_f64().unwrap() > 80.0 && task["agreement_after"].as_f64().unwrap() > 80.0);
+    assert_eq!((&task["kind"], &task["kind_is_known"]), (&"classes".into(), &false.into()));
+    let bytes = std::fs::metadata(&out).unwrap().len();
+    assert_eq!(run["file_bytes"]["after"], bytes);
+    // The text says the same, and how to set the kind.
+    let text = String::from_utf8(mtz(&[&zip[..], &["--force"]].concat()).stdout).unwrap();
+    assert!(text.contains("agreement %") && text.contains("--kind a=KIND") && !text.contains("error %"), "{text}");
+    // Another measurement by another command.
+    let eval = ["eval", &out, "--task", "a", "--data", &digits];
+    assert!(failure(&eval).contains("--against"));
+    let (_, other) = json(&[&eval[..], &["--against", "models/lenet-300-100-a.onnx", "--kind", "classes"]].concat());
+    assert!(other["agreement"].as_f64().unwrap() > 80.0 && other["error"].is_null(), "{other}");
+    assert!(failure(&[&zip[..], &["--force", "--labels"]].concat()).contains("none of the tasks has labels"));
+}
+
+#[test]
+fn a_budget_of_agreement_is_met() {
+    let files = Files::new();
+    let (digits, out) = (files.path("digits.npy"), files.path("joint.onnx"));
+    unlabelled(Path::new(&digits), 2000);
+    let zip = [&["zip"], &NETWORKS[..], &["--data", &digits, "--no-retrain", "-o", &out]].concat();
+    let (code, run) = json(&[&zip[..], &["--min-agreement", "98%"]].concat());
+    let points = run["budget"]["points"].as_array().unwrap();
+    let chosen = points.iter().find(|p| p["chosen"] == true).unwrap();
+    assert!(code == 0 && ["a", "b"].iter().all(|t| chosen["agreement"][t].as_f64().unwrap() >= 98.0), "{chosen}");
+    // The model that is written is the one that was chosen.
+    assert_eq!(run["parameters"]["after"], chosen["parameters"]);
+    assert!(failure(&[&zip[..], &["--min-agreement", "98"]].concat()).contains("98%"));
+    assert!(failure(&[&zip[..], &["--max-error-increase", "1"]].concat()).contains("--min-agreement"));
+}
+
+#[test]
+fn nothing_that_is_read_is_replaced() {
+    let files = Files::new();
+    let (a, digits) = (files.path("a.onnx"), files.path("digits.npy"));
+    std::fs::copy(root().join("models/lenet-300-100-a.onnx"), &a).unwrap();
+    unlabelled(Path::new(&digits), 100);
+    for out in [&a, &digits, "/dev/null"] {
+        let text = failure(&["zip", &a, "b=models/lenet-300-100-b.onnx", "--data", &digits, "--force", "-o", out]);
+        assert!(text.contains("is an input") || text.contains("no ordinary file"), "{text}");
+    }
+    assert!(failure(&["extract", &a, "--task", "a", "--force", "-o", &a]).contains("is an input"));
+}
+
+#[test]
+fn joint_models_have_names_of_their_own_and_originals() {
+    let files = Files::new();
+    let (two, three) = (files.path("two.onnx"), files.path("three.onnx"));
+    let few = ["--data", "data/mnist", "--calibration", "500", "--retrain", "0"];
+    json(&[&["zip"], &NETWORKS[..], &few, &["-o", &two]].concat());
+    let named = format!("x={two}");
+    let text = failure(&[&["zip", &named, "c=models/lenet-300-100-b.onnx"][..], &few, &["-o", &three]].concat());
+    assert!(text.contains("its tasks are called a, b"), "{text}");
+    let zip = [&["zip", &two, "c=models/lenet-300-100-b.onnx"][..], &few, &["-o", &three, "--force"]].concat();
+    let (_, own) = json(&zip);
+    let (_, against) = json(&[&zip[..], &["--original", "a=models/lenet-300-100-a.onnx"]].concat());
+    // Against what it was in the joint model, and against the network it came from.
+    let agreement = |run: &Value| run["tasks"]["a"]["agreement_after"].as_f64().unwrap();
+    assert!(agreement(&own) > agreement(&against), "{} {}", agreement(&own), agreement(&against));
+    assert_eq!(against["tasks"]["a"]["error_before"], 1.58);
+}
+
+#[test]
+fn preprocessing_and_f16_are_part_of_the_file() {
+    let files = Files::new();
+    let (out, half, plain) = (files.path("joint.onnx"), files.path("half.onnx"), files.path("plain.onnx"));
+    let few = ["--data", "data/mnist", "--calibration", "500", "--retrain", "0"];
+    let zip = [&["zip"], &NETWORKS[..], &few, &["--common-input"]].concat();
+    // The bundled networks take digits as they are; with a mean they see something else, but one input must be right for both.
+    let mean = ["--mean", "a=0.1", "-o", &out];
+    assert!(failure(&[&zip[..], &mean].concat()).contains("no input is right for both"));
+    let (_, run) = json(&[&zip[..], &mean, &["--preprocessing"]].concat());
+    assert_eq!(run["checked"], true, "{run}");
+    let error = |model: &str, task: &str, more: &[&str]| {
+        let (_, run) = json(&[&["eval", model, "--task", task, "--data", "data/mnist"][..], more].concat());
+        run["error"].as_f64().unwrap()
+    };
+    for task in ["a", "b"] {
+        assert_eq!(error(&out, task, &["--raw"]), run["tasks"][task]["error_after"].as_f64().unwrap());
+    }
+    let (_, full) = json(&[&zip[..], &["-o", &plain]].concat());
+    let (_, run) = json(&[&zip[..], &["--dtype", "f16", "-o", &half]].concat());
+    let bytes = |run: &Value| run["file_bytes"]["after"].as_f64().unwrap();
+    assert!(bytes(&run) < 0.52 * bytes(&full), "{} {}", bytes(&run), bytes(&full));
+    for task in ["a", "b"] {
+        assert_eq!(error(&half, task, &[]), run["tasks"][task]["error_after"].as_f64().unwrap());
+    }
+}
+
+#[test]
+fn what_is_said_next_works() {
+    let files = Files::new();
+    let out = files.path("joint.onnx");
+    let flags = ["--data", "data/mnist", "--scale", "0.004", "--calibration", "500", "--retrain", "0", "-o", &out];
+    let output = mtz(&[&["zip"], &NETWORKS[..], &flags].concat());
+    let text = talk(&output);
+    // Where there is no terminal, a line tells of every layer.
+    assert!(text.contains("layer 1 of 3: done"), "{text}");
+    let next = text.lines().find_map(|line| line.strip_prefix("next: mtz ")).unwrap();
+    assert!(next.contains("--scale 0.004"), "{next}");
+    let said = mtz(&next.split_whitespace().collect::<Vec<_>>());
+    assert!(said.status.success(), "{}", talk(&said));
+}
+
+/// A full disk behind stdout.
+#[test]
+#[cfg(target_os = "linux")]
+fn results_that_cannot_be_printed_are_an_error() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mtz"));
+    let output = command.args(["inspect", "models/lenet-5-a.onnx"]).current_dir(root()).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(talk(&output).contains("could not be printed"), "{}", talk(&output));
+}
