@@ -3,7 +3,8 @@
     python tools/runtimes.py [path of mtz]          makes files with train, prune, zip and extract, and tries them
     python tools/runtimes.py --files FOLDER         tries the files in a folder
 
-Prints the largest difference from onnxruntime with all optimisations, as a part of the largest answer, and exits with 1 if a runtime refuses a file or differs.
+Prints the largest difference from onnxruntime with all optimisations, as a part of the largest answer, and exits with
+1 if a runtime refuses a file or differs.
 Versions: tools/requirements-runtimes.txt."""
 
 import logging
@@ -63,7 +64,13 @@ def onnx2torch(file, feed, outputs):
     return [y.numpy() for y in (answers if isinstance(answers, (tuple, list)) else [answers])]
 
 
-RUNTIMES = {"unoptimised": unoptimised, "checker": checker, "reference": reference, "opencv": opencv, "onnx2torch": onnx2torch}
+RUNTIMES = {
+    "unoptimised": unoptimised,
+    "checker": checker,
+    "reference": reference,
+    "opencv": opencv,
+    "onnx2torch": onnx2torch,
+}
 # onnx2torch has no operator that computes weights, so it takes files of one dense network only.
 EXCEPTIONS = {"onnx2torch": ("zip", "prune")}
 
@@ -109,10 +116,13 @@ def make(program, folder):
     for name, shape in {"grey": (1, 28, 28), "colour": (3, 32, 32)}.items():
         samples = random.integers(0, 256, (200, *shape), np.uint8)
         np.savez(folder / f"{name}.npz", x=samples, y=random.integers(0, 5, 200))
-    for name, data, width in [("lenet-300-100", "grey", 1), ("lenet-5", "grey", 1), ("resnet-20", "colour", 0.25), ("mobilenet-v2", "colour", 0.25)]:
+    networks = [("lenet-300-100", "grey", 1), ("lenet-5", "grey", 1)]
+    networks += [("resnet-20", "colour", 0.25), ("mobilenet-v2", "colour", 0.25)]
+    for name, data, width in networks:
         data = folder / f"{data}.npz"
         for seed in "12":
-            mtz("train", name, "--data", data, "--width", width, "--epochs", 1, "--seed", seed, "-o", f"{name}.train-{seed}.onnx")
+            to = f"{name}.train-{seed}.onnx"
+            mtz("train", name, "--data", data, "--width", width, "--epochs", 1, "--seed", seed, "-o", to)
         mtz("prune", f"{name}.train-1.onnx", "--data", data, "--sparsity", 0.9, "-o", f"{name}.prune.onnx")
         both = [f"a={name}.train-1.onnx", f"b={name}.train-2.onnx", "--data", data, "--retrain", 0]
         for share in ("all", "0.5"):
@@ -141,7 +151,8 @@ def table(folder):
     for file in files:
         cells, well = try_file(file)
         failed += not well
-        print(f"| {file.stem} | {file.stat().st_size / 1000:.0f} | " + " | ".join(cells) + " |" + ("" if well else " **failed**"), flush=True)
+        cells = [file.stem, f"{file.stat().st_size / 1000:.0f}", *cells]
+        print(f"| {' | '.join(cells)} |" + ("" if well else " **failed**"), flush=True)
     print(f"{len(files)} files, {failed} with a failure")
     return failed > 0
 

@@ -18,7 +18,8 @@ logging.disable(logging.WARNING)
 torch.manual_seed(0)
 
 net = nn.Sequential(
-    nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU6(), nn.MaxPool2d(2), nn.Conv2d(8, 12, 3, stride=2), nn.LeakyReLU(0.1),
+    nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU6(), nn.MaxPool2d(2),
+    nn.Conv2d(8, 12, 3, stride=2), nn.LeakyReLU(0.1),
     nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 20), nn.Hardtanh(0, 3), nn.Linear(20, 5),
 )  # fmt: skip
 net[1].running_mean.normal_()
@@ -29,7 +30,8 @@ x = torch.randn(2, 3, 12, 12)
 
 def export(net, x):
     file = io.BytesIO()
-    torch.onnx.export(net, (x,), file, opset_version=17, dynamo=False, dynamic_axes={"x": {0: "n"}, "y": {0: "n"}}, input_names=["x"],
+    axes = {"x": {0: "n"}, "y": {0: "n"}}
+    torch.onnx.export(net, (x,), file, opset_version=17, dynamo=False, dynamic_axes=axes, input_names=["x"],
                       output_names=["y"], do_constant_folding=False, training=torch.onnx.TrainingMode.EVAL)
     return file.getvalue()
 

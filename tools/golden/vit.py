@@ -1,4 +1,4 @@
-"""Golden cases for a small vision transformer with a class token, exported for a fixed batch: tests/golden/networks/vit.npz.
+"""Golden cases for a small vision transformer with a class token, exported for a fixed batch: networks/vit.npz.
 
 The exporters write the token as a constant with a row for each sample; mtz has to find out that all rows are equal."""
 
@@ -26,7 +26,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         n, tokens, width = x.shape
-        q, k, v = self.qkv(self.norm1(x)).reshape(n, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        qkv = self.qkv(self.norm1(x)).reshape(n, tokens, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         attention = (q @ k.transpose(-1, -2) * (width // self.heads) ** -0.5).softmax(-1)
         x = x + self.out((attention @ v).transpose(1, 2).reshape(n, tokens, width))
         return x + self.fc2(nn.functional.gelu(self.fc1(self.norm2(x))))
@@ -53,6 +54,7 @@ for batch in (1, 2):
         file = io.BytesIO()
         torch.onnx.export(net, (x,), file, opset_version=17, dynamo=False, input_names=["x"], output_names=["y"])
         golden.add(cases, "script_17_batch_1", file.getvalue(), [x.numpy()])
-    program = torch.onnx.export(net, (x,), opset_version=18, dynamo=True, input_names=["x"], output_names=["y"], verbose=False)
+    names = {"input_names": ["x"], "output_names": ["y"]}
+    program = torch.onnx.export(net, (x,), opset_version=18, dynamo=True, verbose=False, **names)
     golden.add(cases, f"dynamo_18_batch_{batch}", program.model_proto.SerializeToString(), [x.numpy()])
 golden.save("networks/vit.npz", cases)

@@ -188,7 +188,8 @@ impl Graph {
         self.outputs.push(id);
     }
 
-    /// Fails if a weight is not a number, or if a layer has an infinite one: nothing can be computed with it. (Masks may have infinite constants.)
+    /// Fails if a weight is not a number, or if a layer has an infinite one: nothing can be computed with it. (Masks
+    /// may have infinite constants.)
     pub fn check_weights(&self) -> Result<()> {
         let layers = self.nodes.iter().filter(|node| node.op.has_weights());
         let weights: HashSet<ValueId> = layers.flat_map(|node| node.inputs.iter().flatten()).copied().collect();
@@ -220,8 +221,8 @@ impl Graph {
         }
     }
 
-    /// The same network with all weights rounded to what its element type can hold, so that it is what its file will be. A weight beyond the type's range
-    /// is an error.
+    /// The same network with all weights rounded to what its element type can hold, so that it is what its file will
+    /// be. A weight beyond the type's range is an error.
     pub fn rounded(&self) -> Result<Self> {
         if self.element == Element::F32 {
             return Ok(self.clone());

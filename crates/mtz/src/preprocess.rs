@@ -1,5 +1,6 @@
-//! Preprocessing as part of a network: x · scale, then (x − mean) / std per channel, in front of its input. What [`crate::data::Feed`] does outside, in the
-//! same order and to the same bits, so that who runs the file feeds plain pixels.
+//! Preprocessing as part of a network: x · scale, then (x − mean) / std per channel, in front of its input. What
+//! [`crate::data::Feed`] does outside, in the same order and to the same bits, so that who runs the file feeds plain
+//! pixels.
 
 use crate::data::Normalisation;
 use crate::error::{Error, Result};
@@ -7,8 +8,8 @@ use crate::graph::{Graph, ValueId};
 use crate::op::{Div, Mul, Op, Sub};
 use crate::tensor::{Shape, Tensor};
 
-/// The network with its input's preprocessing inside. `bytes`: the samples are bytes, which are divided by 255 unless `normalisation` says otherwise. What comes
-/// out takes samples as they are stored: [`Normalisation::raw`].
+/// The network with its input's preprocessing inside. `bytes`: the samples are bytes, which are divided by 255 unless
+/// `normalisation` says otherwise. What comes out takes samples as they are stored: [`Normalisation::raw`].
 pub fn with_preprocessing(graph: &Graph, normalisation: &Normalisation, bytes: bool) -> Result<Graph> {
     let &[input] = graph.inputs() else {
         return Err(Error::unsupported(format!(
@@ -75,8 +76,8 @@ pub(crate) fn add(
     Ok(last)
 }
 
-/// One number, or one for each channel, so that it meets its channel in an input of this shape: channels first, channels last, or flat (a channel after the
-/// other, as images are flattened).
+/// One number, or one for each channel, so that it meets its channel in an input of this shape: channels first,
+/// channels last, or flat (a channel after the other, as images are flattened).
 fn per_channel(input: &Shape, values: &[f32], what: &str) -> Result<Tensor> {
     let sample: Vec<usize> = input.dims().iter().skip(1).filter_map(|d| d.fixed()).collect();
     let (count, size) = (values.len(), sample.iter().product::<usize>());
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn numbers_that_fit_no_channels_are_refused() {
         let two = Normalisation { mean: vec![0.1, 0.2], ..Normalisation::default() };
-        let error = with_preprocessing(&network(&[3, 2, 2]), &two, true).unwrap_err();
+        let error = with_preprocessing(&network(&[3, 4, 4]), &two, true).unwrap_err();
         assert!(error.to_string().contains("mean has 2 numbers for 3 channels"), "{error}");
         let zero = Normalisation { std: vec![0.0], ..Normalisation::default() };
         assert!(with_preprocessing(&network(&[3, 2, 2]), &zero, true).is_err());

@@ -1,4 +1,5 @@
-//! What the files we write hold, at the level of protobuf: readers built from the proto2 definition ask whether a field is present.
+//! What the files we write hold, at the level of protobuf: readers built from the proto2 definition ask whether a field
+//! is present.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cases;

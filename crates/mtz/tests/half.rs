@@ -1,4 +1,5 @@
-//! Models stored as f16 stay f16, and any model can be written as f16. onnxruntime, which judges the golden ones, rounds what layers compute; mtz does not.
+//! Models stored as f16 stay f16, and any model can be written as f16. onnxruntime, which judges the golden ones,
+//! rounds what layers compute; mtz does not.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cases;

@@ -1,4 +1,5 @@
-//! Preprocessing inside a task of a joint model belongs to that task: layers, sharing and the other task are as before, in memory and in the file.
+//! Preprocessing inside a task of a joint model belongs to that task: layers, sharing and the other task are as before,
+//! in memory and in the file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use mtz::architecture::{self, Task};

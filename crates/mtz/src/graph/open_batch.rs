@@ -1,7 +1,8 @@
 //! From a network for one batch size to the same network for any.
 //!
-//! A file with a fixed batch size says so in its input, in the targets of `Reshape` and in constants that stand beside samples. All are opened here; the
-//! shape rules refuse every operator that would mix samples, so the result computes the same for each sample.
+//! A file with a fixed batch size says so in its input, in the targets of `Reshape` and in constants that stand beside
+//! samples. All are opened here; the shape rules refuse every operator that would mix samples, so the result computes
+//! the same for each sample.
 
 use super::{Graph, Node, Rebuild, ValueId};
 use crate::error::{Error, Result};
@@ -25,8 +26,11 @@ impl Graph {
         let refused = |why: String| {
             let inputs = self.inputs.iter().find(|id| !is_open(id)).map(|id| &self[*id]);
             let (name, shape) = inputs.map_or_else(Default::default, |v| (v.name.clone(), v.shape.to_string()));
-            Error::unsupported(format!("the batch size of input {name:?} is fixed, {shape}, and cannot be opened: {why}"))
-                .hint("export the model with an open batch size: dynamic_shapes={\"x\": {0: Dim(\"n\")}} or dynamic_axes={\"x\": {0: \"n\"}}")
+            let what = format!("the batch size of input {name:?} is fixed, {shape}, and cannot be opened: {why}");
+            Error::unsupported(what).hint(
+                "export the model with an open batch size: \
+                 dynamic_shapes={\"x\": {0: Dim(\"n\")}} or dynamic_axes={\"x\": {0: \"n\"}}",
+            )
         };
         let batch = self.fixed_batch().ok_or_else(|| refused("inputs have batches of different sizes".to_owned()))?;
         let open = |shape: &Shape| shape.with_dim(0, Dim::Batch(1)).unwrap_or_else(|_| shape.clone());
@@ -75,8 +79,8 @@ impl Rebuild<'_> {
         self.copy(&node)
     }
 
-    /// Tensors in a row, of which some are constants that stand beside every sample (a class token, say): the others with zeros in their places, and the
-    /// constants added there.
+    /// Tensors in a row, of which some are constants that stand beside every sample (a class token, say): the others
+    /// with zeros in their places, and the constants added there.
     fn concat_constants(
         &mut self,
         node: &Node,
@@ -149,7 +153,8 @@ fn opened(from: &Shape, to: &Shape, batch: usize) -> Option<Vec<Option<usize>>> 
     let candidates: Vec<usize> = (0..to.len()).filter(|j| fits(j).is_some()).collect();
     let begins = |j: &&usize| through(**j) == Some(before);
     let same = |j: &&usize| begins(j) && to.get(**j).copied() == from.dims().get(axis).map(|d| d.at(batch));
-    // Axes that are joined join with what is in front of them (positions of all samples), axes that are split begin where they began.
+    // Axes that are joined join with what is in front of them (positions of all samples), axes that are split begin
+    // where they began.
     let merged = to.len() < from.rank();
     let own = candidates.iter().find(|j| **j == axis).filter(same).or_else(|| candidates.iter().find(same));
     let split = || candidates.iter().find(begins).filter(|_| !merged);

@@ -58,7 +58,8 @@ pub(super) fn lower(node: RawNode, inputs: &[Input]) -> Result<Vec<RawNode>> {
     }
 }
 
-/// Refuses casts of computed tensors to other types than floating ones. Between those a cast is nothing: all are computed in f32.
+/// Refuses casts of computed tensors to other types than floating ones. Between those a cast is nothing: all are
+/// computed in f32.
 pub(super) fn check_cast(node: &RawNode) -> Result<()> {
     let mut spec = NodeSpec::new(node.opset, node.attributes.clone(), vec![]);
     let to = spec.int("to")?.and_then(|t| i32::try_from(t).ok()).unwrap_or(0);

@@ -1,9 +1,9 @@
 //! The ONNX messages this program uses, by hand from the field numbers of onnx.proto: no `protoc` is needed to build.
 //! Large tensors stay in the file's buffer ([`Bytes`] shares it) until they are decoded.
 //!
-//! Most readers are built from the proto2 definition and ask whether a field is present, not what its value is. A field whose default value means
-//! something (an attribute that is 0, an empty tensor) is therefore optional here, and the writer sets it. All other fields are never written with their
-//! default value, or mean the same without it.
+//! Most readers are built from the proto2 definition and ask whether a field is present, not what its value is. A field
+//! whose default value means something (an attribute that is 0, an empty tensor) is therefore optional here, and the
+//! writer sets it. All other fields are never written with their default value, or mean the same without it.
 
 use bytes::Bytes;
 use prost::Message;

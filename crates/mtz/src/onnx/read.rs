@@ -140,7 +140,8 @@ impl Stored {
         self.wide |= element == Element::F32 && weight.data().len() > 1;
     }
 
-    /// f16 only where nothing is lost by it: single numbers do not count beside f16 tensors. Without weights, the inputs tell.
+    /// f16 only where nothing is lost by it: single numbers do not count beside f16 tensors. Without weights, the
+    /// inputs tell.
     fn element(&self, graph: &Graph) -> Element {
         let inputs = || graph.inputs().iter().all(|id| graph[*id].element == Element::F16);
         let half = if self.half || self.single { self.half } else { inputs() };
@@ -603,7 +604,10 @@ fn input_shape(input: &ValueInfoProto) -> Result<(Shape, Element)> {
                 return Err(Error::unsupported(format!(
                     "it is [{all}]: dimension {axis} is open; only the first, the batch, may be"
                 ))
-                .hint("export the model with a fixed size for all dimensions but the batch: only that one is named in dynamic_axes or dynamic_shapes"));
+                .hint(
+                    "export the model with a fixed size for all dimensions but the batch: \
+                     only that one is named in dynamic_axes or dynamic_shapes",
+                ));
             }
         });
     }

@@ -1,5 +1,6 @@
-//! Weights that are mostly zero, as nodes every runtime has: zeros (`ConstantOfShape`), the numbers put in their places (`ScatterElements`), and the shape
-//! (`Reshape`). ONNX's sparse initializers say the same, but onnxruntime alone reads them. Here the three nodes are found again when a file is read.
+//! Weights that are mostly zero, as nodes every runtime has: zeros (`ConstantOfShape`), the numbers put in their places
+//! (`ScatterElements`), and the shape (`Reshape`). ONNX's sparse initializers say the same, but onnxruntime alone reads
+//! them. Here the three nodes are found again when a file is read.
 
 use super::proto::{GraphProto, NodeProto, SparseTensorProto, TensorProto, data_type};
 use std::collections::{HashMap, HashSet};

@@ -180,7 +180,8 @@ impl TensorReader {
     }
 }
 
-/// `location` inside `folder`: relative, going down only, and a regular file there after links are followed; `None` if there is nothing.
+/// `location` inside `folder`: relative, going down only, and a regular file there after links are followed; `None` if
+/// there is nothing.
 fn inside(folder: &Path, location: &str) -> Result<Option<PathBuf>> {
     let refused =
         || Error::new(ErrorKind::Model, format!("external data at {location:?} is outside the model's folder"));
@@ -262,7 +263,8 @@ fn element_size(data_type: i32) -> Option<usize> {
     })
 }
 
-/// How a tensor of this type is stored when it is written again: what is wider than f16, and bf16, whose range is, becomes f32.
+/// How a tensor of this type is stored when it is written again: what is wider than f16, and bf16, whose range is,
+/// becomes f32.
 pub(super) fn element(data_type: i32) -> Element {
     if data_type == data_type::FLOAT16 { Element::F16 } else { Element::F32 }
 }

@@ -1,7 +1,8 @@
 //! From a [`Graph`] to a file.
 //!
-//! Weights are written once each, in raw form and as the graph's element type; tensors that are mostly zero without their zeros. Inputs and outputs of another
-//! type are cast at the border. The opset is the oldest that can say everything, so that older runtimes can read the file.
+//! Weights are written once each, in raw form and as the graph's element type; tensors that are mostly zero without
+//! their zeros. Inputs and outputs of another type are cast at the border. The opset is the oldest that can say
+//! everything, so that older runtimes can read the file.
 
 use super::proto::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
@@ -103,7 +104,8 @@ impl Writer<'_> {
     fn interface(&mut self) {
         let graph = self.graph;
         let prefixes: HashSet<&str> = graph.inputs().iter().map(|id| prefix(&graph[*id].name)).collect();
-        // Runtimes take sizes of the same name for equal. The tasks of a joint model have batches of their own; where they read one input, they have not.
+        // Runtimes take sizes of the same name for equal. The tasks of a joint model have batches of their own; where
+        // they read one input, they have not.
         let batch = |value: &Value| match prefix(&value.name) {
             own if prefixes.contains(own) => format!("{own}N"),
             _ => "N".to_owned(),
@@ -280,7 +282,8 @@ fn raw(numbers: impl Iterator<Item = f32>, element: Element, tensor: &str) -> Re
     Ok(bytes)
 }
 
-/// Whether a tensor takes clearly less room without its zeros: a number brings an index then, of 4 or 8 bytes. Negative zeros would be lost.
+/// Whether a tensor takes clearly less room without its zeros: a number brings an index then, of 4 or 8 bytes. Negative
+/// zeros would be lost.
 fn is_sparse(tensor: &Tensor, element: Element) -> bool {
     let stored = tensor.data().iter().filter(|x| x.to_bits() != 0).count();
     let least = (8 + element.bytes()) / element.bytes() + 1;

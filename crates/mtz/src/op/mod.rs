@@ -9,7 +9,8 @@ use crate::tensor::{Element, Shape, View, ViewMut};
 use axes::AxisLink;
 use node::{NodeForm, NodeSpec};
 
-/// The opset written where no operator needs a newer one. Before 15, some runtimes take `BatchNormalization` for training.
+/// The opset written where no operator needs a newer one. Before 15, some runtimes take `BatchNormalization` for
+/// training.
 pub const BASE_OPSET: i64 = 15;
 
 /// The facts an operator states about itself.

@@ -51,7 +51,8 @@ pub enum Column {
 }
 
 impl Joint {
-    /// A network by itself, for any batch size; an error if its batch is fixed and cannot be opened, or if its weights are no numbers.
+    /// A network by itself, for any batch size; an error if its batch is fixed and cannot be opened, or if its weights
+    /// are no numbers.
     pub fn single(name: String, graph: Graph) -> Result<Self> {
         check_name(&name)?;
         graph.check_weights()?;
