@@ -222,8 +222,9 @@ pub fn spread(
     Ok(sums.into_iter().map(|(x, xx)| (x / count, (xx / count - (x / count).powi(2)).max(0.0))).collect())
 }
 
-/// How far the answers of a layer of `merged` are from what `target` says they should be, squared, relative to the square of these; at the end of a residual block
-/// the layer is asked for what brings the sum to the other's, as in [`moments`]. The walk of the other network stands at `until` afterwards.
+/// How far the answers of a layer of `merged` are from what `target` says they should be, squared, relative to the
+/// square of these; at the end of a residual block the layer is asked for what brings the sum to the other's, as in
+/// [`moments`]. The walk of the other network stands at `until` afterwards.
 pub fn misfit(
     merged: &Graph,
     target: &Graph,

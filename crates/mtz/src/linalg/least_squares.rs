@@ -323,8 +323,8 @@ pub fn spread(moments: &Moments, units: &[Vec<f64>]) -> Vec<(f64, f64)> {
     }
 }
 
-/// Σ ‖W x − y‖² / Σ ‖y‖² over the samples that moments have seen, for weights W (units × inputs, biases behind them). y is what was recorded, or what the weights
-/// `before` answer.
+/// Σ ‖W x − y‖² / Σ ‖y‖² over the samples that moments have seen, for weights W (units × inputs, biases behind them). y
+/// is what was recorded, or what the weights `before` answer.
 pub fn misfit(moments: &Moments, now: &[f32], before: Option<&[f32]>) -> f64 {
     let size = moments.size();
     let wide = |w: &[f32]| w.iter().map(|w| f64::from(*w)).collect::<Vec<f64>>();

@@ -40,7 +40,8 @@ pub fn best_pairs(costs: &[f64], columns: usize, count: usize) -> Vec<(usize, us
     assign(&padded).into_iter().filter(|&(i, j)| i < rows && j < columns).collect()
 }
 
-/// Costs of rows × columns. Behind the real ones stand dummies: one that goes with a real unit costs nothing, two of them cost `far`.
+/// Costs of rows × columns. Behind the real ones stand dummies: one that goes with a real unit costs nothing, two of
+/// them cost `far`.
 struct Costs<'c> {
     /// Real rows × `width`.
     real: &'c [f64],

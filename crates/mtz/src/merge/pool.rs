@@ -14,7 +14,8 @@ pub struct Pool {
     pub units: Vec<Owners>,
     /// For each, the number later layers know it by: those with the same one stand for each other there.
     pub aligned: Vec<usize>,
-    /// For each task, that number of each of its units. Only in a joint model whose residual streams have an alignment of their own do owners of a unit differ in it.
+    /// For each task, that number of each of its units. Only in a joint model whose residual streams have an alignment
+    /// of their own do owners of a unit differ in it.
     pub known: Vec<Vec<usize>>,
 }
 

@@ -224,8 +224,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// d between the pool (rows) and the units of task t (columns). Gram matrices of tasks that do not own a unit say nothing about it: d is computed for
-    /// each set of owners.
+    /// d between the pool (rows) and the units of task t (columns). Gram matrices of tasks that do not own a unit say
+    /// nothing about it: d is computed for each set of owners.
     pub fn distances(&self, pool: &[Owners], t: usize, ridge: f64) -> Result<Vec<f64>> {
         let own = self.tasks[t].units;
         let mut all = vec![0.0; pool.len() * own];

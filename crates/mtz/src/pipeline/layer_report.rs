@@ -58,7 +58,8 @@ impl LayerReport {
     pub(super) fn to_json(&self) -> Json {
         let m = &self.merged;
         json!({
-            "name": self.name, "units": self.units, "inputs": self.inputs, "seen": self.seen, "fit_seen": self.fit_seen, "fit_held_out": self.fit_held_out, "samples": self.samples, "error_zipped": self.error_zipped,
+            "name": self.name, "units": self.units, "inputs": self.inputs, "seen": self.seen, "samples": self.samples,
+            "fit_seen": self.fit_seen, "fit_held_out": self.fit_held_out, "error_zipped": self.error_zipped,
             "error_after": self.error_after, "agreement_zipped": self.agreement_zipped, "agreement_after": self.agreement_after,
             "iterations": self.iterations, "kept": self.kept, "losses": self.losses, "seconds": self.seconds, "shared": m.shared,
             "distance": m.distance, "distances": m.distances, "apart": m.apart, "typical": m.typical, "ridge": m.ridge, "raised": m.raised,

@@ -154,7 +154,8 @@ pub(crate) fn of_layer(joint: &Joint, layer: usize, from: &[Calibration]) -> [u6
     // Both networks' matrices, their sum, its factor and the parallel sum; or the samples of both and their products.
     let systems =
         if from.iter().all(|f| f.keep) { 8 * (2 * samples * n + 3 * samples * samples) } else { 7 * 8 * n * n };
-    // Costs of all pairs, the nearest of each, and the costs once more in order or turned; by then systems to solve are gone.
+    // Costs of all pairs, the nearest of each, and the costs once more in order or turned; by then systems to solve are
+    // gone.
     let most = joint.members.iter().map(|m| m.layers[layer].units).max().unwrap_or(0);
     let merging = tables + systems.max(40 * most * most.max(units - most));
     [bytes as u64, merging as u64]

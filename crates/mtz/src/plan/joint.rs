@@ -108,7 +108,8 @@ impl Joint {
         }
     }
 
-    /// Refuses a joint model whose tasks have different numbers where its description says they share one: a file that another tool has trained on, say.
+    /// Refuses a joint model whose tasks have different numbers where its description says they share one: a file that
+    /// another tool has trained on, say.
     fn check_shared(&self) -> Result<()> {
         for layer in 0..if self.members.len() > 1 { self.depth() } else { 0 } {
             let (columns, count) = self.numbered_columns(layer);
@@ -396,7 +397,8 @@ impl Member {
         let before = outputs(self);
         self.graph = self.graph.with_first(&nodes)?;
         self.layers = Layer::all(&self.graph)?;
-        // A layer cannot come before one it reads: of a joint model whose tasks are connected otherwise, one may fit the order and another not.
+        // A layer cannot come before one it reads: of a joint model whose tasks are connected otherwise, one may fit
+        // the order and another not.
         if !outputs(self).iter().eq(order.iter().map(|&l| &before[l])) {
             let text = format!("the layers of {} cannot be put in the order of the other networks", self.name);
             return Err(Error::model(text).hint("zip it with a network whose layers are connected as its own"));
