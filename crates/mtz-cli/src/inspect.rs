@@ -22,8 +22,20 @@ pub fn run(args: &Inspect, common: &Common) -> Result<ExitCode> {
                 if let (Some(joint), Value::Object(json)) = (&joint, &mut json) {
                     json.insert("joint".into(), joint_json(joint));
                 }
+                let mut text =
+                    joint.as_ref().map_or_else(|| to_text(path, &summary), |joint| joint_text(path, &summary, joint));
+                // It runs, but it cannot be zipped; better said here than after hours.
+                let obstacle = graph.check_weights().and_then(|()| graph.open_batch().map(drop)).err();
+                if let Some(error) = obstacle.filter(|_| joint.is_none()) {
+                    let hint = error.hint_text().map(|h| format!("\nhint: {h}")).unwrap_or_default();
+                    text += &format!("\n\ncannot be zipped: {error}{hint}");
+                    if let Value::Object(json) = &mut json {
+                        json.insert("cannot_be_zipped".into(), error.to_string().into());
+                    }
+                    code = ExitCode::from(1);
+                }
                 models.push(json);
-                texts.push(joint.map_or_else(|| to_text(path, &summary), |joint| joint_text(path, &summary, &joint)));
+                texts.push(text);
             }
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 models.push(json!({ "path": path.display().to_string(), "unsupported": error.items(), "error": error.message() }));

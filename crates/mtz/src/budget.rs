@@ -192,10 +192,11 @@ pub fn search(
         news("measuring")?;
         let after = references.measure(&zipped.joint.graphs())?;
         let mistakes = |m: &Option<Measured>| m.as_ref().and_then(|m| m.mistakes.clone());
-        let against = |(after, before): (&Option<Measured>, &Option<Measured>)| match (mistakes(after), mistakes(before)) {
-            (Some(after), Some(before)) => Mistakes::lost_against(&after, &before),
-            _ => (f64::NAN, f64::NAN),
-        };
+        let against =
+            |(after, before): (&Option<Measured>, &Option<Measured>)| match (mistakes(after), mistakes(before)) {
+                (Some(after), Some(before)) => Mistakes::lost_against(&after, &before),
+                _ => (f64::NAN, f64::NAN),
+            };
         let (increase, standard_error) = after.iter().zip(&before).map(against).unzip();
         let agreement = after.iter().map(|m| m.as_ref().and_then(Measured::agreement));
         let agreement = agreement.map(|a| a.map_or((f64::NAN, f64::NAN), |a| (a.percent, a.standard_error)));
@@ -228,7 +229,8 @@ pub fn search(
         agreement_error: vec![0.0; tasks.len()],
         iterations: 0,
     };
-    let mut search = Search { budget, savings: &savings, retrain: plan.retrain, points: vec![first], measure: &mut measure };
+    let mut search =
+        Search { budget, savings: &savings, retrain: plan.retrain, points: vec![first], measure: &mut measure };
     let (chosen, zipped) = if budget.limits_quality() {
         search.for_quality(nothing.clone(), zipped)?
     } else {

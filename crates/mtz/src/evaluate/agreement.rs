@@ -358,8 +358,7 @@ impl<'r> Comparison<'r> {
             let square = relative();
             let root = square.sqrt();
             // By the delta method, of the ratio of two means.
-            let rests: Vec<f64> =
-                self.differences.iter().zip(&self.deviations).map(|(d, v)| d - square * v).collect();
+            let rests: Vec<f64> = self.differences.iter().zip(&self.deviations).map(|(d, v)| d - square * v).collect();
             let error = standard_error(&rests) / mean(&self.deviations) / (2.0 * root.max(1e-9));
             let percent = 100.0 * (1.0 - root);
             // Not a number (answers that overflow) agrees with nothing.
@@ -367,8 +366,7 @@ impl<'r> Comparison<'r> {
             let standard_error = if root > 0.0 && error.is_finite() { 100.0 * error } else { 0.0 };
             return Agreement { percent, standard_error, divergence: square };
         }
-        let divergence =
-            if certain { self.divergence / self.agreeing.len().max(1) as f64 } else { relative() };
+        let divergence = if certain { self.divergence / self.agreeing.len().max(1) as f64 } else { relative() };
         Agreement {
             percent: 100.0 * mean(&self.agreeing),
             standard_error: 100.0 * standard_error(&self.agreeing),

@@ -110,7 +110,9 @@ impl Ending {
         // Whether only a part of what the last operator computes is left, like the probability of one of two classes.
         let mut selected = false;
         for node in graph.nodes().iter().rev() {
-            let Some(input) = node.inputs.iter().flatten().next().copied().filter(|_| node.output == at) else { continue };
+            let Some(input) = node.inputs.iter().flatten().next().copied().filter(|_| node.output == at) else {
+                continue;
+            };
             let found = |scores, kind, axis| match selected {
                 // What was selected of a softmax are probabilities without the others they compete with.
                 true => Self { scores, kind: Some(Kind::Attributes), ..linear },

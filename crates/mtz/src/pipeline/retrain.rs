@@ -178,14 +178,15 @@ impl<'a> Training<'a> {
             (with(&member.graph.without_dropout()), with(original))
         };
         let watched: Vec<(Graph, Graph)> = joint.members.iter().zip(originals).map(watch).collect();
-        let labels: Vec<bool> =
-            tasks.iter().map(|t| plan.aim == Aim::Labels && t.train.labels().is_some()).collect();
+        let labels: Vec<bool> = tasks.iter().map(|t| plan.aim == Aim::Labels && t.train.labels().is_some()).collect();
         let references: Vec<Option<&Reference>> = references.iter().collect();
         let imitations = tasks.par_iter().zip(originals).zip(references).zip(&labels).zip(&watched);
         let imitations = imitations.map(|((((task, original), reference), labels), (graph, _))| {
             let mut all = imitations_of(original, reference, task, plan)?;
             // In deep networks answers are imitated beside labels, too: the teacher is asked for features there anyway.
-            if let Some(first) = all.first_mut().filter(|_| *labels && graph.outputs().len() == original.outputs().len()) {
+            if let Some(first) =
+                all.first_mut().filter(|_| *labels && graph.outputs().len() == original.outputs().len())
+            {
                 *first = Imitation::Ignored;
             }
             Ok(all)
@@ -256,12 +257,7 @@ impl<'a> Training<'a> {
 
 /// How the answers of a network are imitated: classes and attributes by their probabilities, values by squares in units of their deviation. Squares are right for
 /// both where the kind is a guess.
-fn imitations_of(
-    original: &Graph,
-    reference: Option<&Reference>,
-    task: &Task,
-    plan: &Plan,
-) -> Result<Vec<Imitation>> {
+fn imitations_of(original: &Graph, reference: Option<&Reference>, task: &Task, plan: &Plan) -> Result<Vec<Imitation>> {
     let mut known = reference.into_iter().flat_map(|r| &r.outputs).map(|o| o.answer);
     let mut all = Vec::new();
     for id in original.outputs() {

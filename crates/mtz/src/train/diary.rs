@@ -47,7 +47,9 @@ impl Diary {
                 mark.network(graph);
                 for answer in *answers {
                     match answer {
-                        Imitation::Values { precision } => precision.iter().for_each(|p| mark.number(u64::from(p.to_bits()))),
+                        Imitation::Values { precision } => {
+                            precision.iter().for_each(|p| mark.number(u64::from(p.to_bits())))
+                        }
                         other => mark.text(&format!("{other:?}")),
                     }
                 }

@@ -69,7 +69,12 @@ impl Imitation {
             }
             // One row for each sample, as most classifiers have it.
             Self::Classes { axis, temperature } if shape.get(*axis) == Some(&width) => {
-                Loss::Distillation { temperature: *temperature }.compute(output, width, Target::Numbers(truth), gradient)
+                Loss::Distillation { temperature: *temperature }.compute(
+                    output,
+                    width,
+                    Target::Numbers(truth),
+                    gradient,
+                )
             }
             Self::Classes { axis, temperature } => {
                 let (x, t) = (rows_along(output, shape, *axis), rows_along(truth, shape, *axis));
@@ -254,7 +259,8 @@ impl<'a, 'l> Running<'a, 'l> {
             }
             // Nothing to ask it if labels are learned and there is nothing else to imitate.
             Goal::Teacher { graph, answers, .. } => {
-                let something = answers.iter().any(|a| *a != Imitation::Ignored) || graph.outputs().len() > answers.len();
+                let something =
+                    answers.iter().any(|a| *a != Imitation::Ignored) || graph.outputs().len() > answers.len();
                 something.then(|| Runner::with_taps(graph, &outputs(graph, &learner.goal)))
             }
         };
