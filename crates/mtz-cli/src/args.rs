@@ -71,7 +71,7 @@ pub struct Inspect {
 /// Measure a model: error and loss on labelled data, or without labels its agreement with another model
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  mtz eval models/lenet-5-a.onnx --data data/mnist\n  mtz eval models/lenet-5-a.onnx --data data/mnist --against models/lenet-5-b.onnx"
+    after_help = "Example:\n  mtz eval models/lenet-5-a.onnx --data data/mnist\n  mtz eval models/lenet-5-a.onnx --data data/mnist --against models/lenet-5-b.onnx"
 )]
 pub struct Eval {
     /// An ONNX file; NAME=PATH names its task, which is the file's stem otherwise

@@ -2,7 +2,7 @@
 
 use crate::args::{Command, Common, Data, Resize};
 use crate::show;
-use crate::tasks::{check_names, value_for};
+use crate::tasks::{Named, check_names, value_for};
 use crate::values::Numbers;
 use mtz::data::{
     Dataset, Feed, ImageCache, ImageFit, LabelChoice, Location, Normalisation, OneHot, OpenOptions, Origin, Part,
@@ -23,6 +23,8 @@ pub struct Opened {
     /// Bytes that decoded images may take.
     memory: AtomicU64,
     cache: OnceLock<ImageCache>,
+    /// What the caller says that answers are.
+    kinds: Mutex<Vec<Named<Kind>>>,
     /// Notes that were shown: several tasks, or both parts, may read the same data.
     shown: Mutex<BTreeSet<String>>,
 }
@@ -39,6 +41,12 @@ pub fn prepare(command: &Command, common: &Common) {
         Command::Eval(args) => (&args.data, 0),
         _ => return,
     };
+    let kinds = match command {
+        Command::Zip(args) => args.kind.clone(),
+        Command::Eval(args) => args.kind.map(|value| Named { task: None, value }).into_iter().collect(),
+        _ => Vec::new(),
+    };
+    *data.opened.kinds.lock().unwrap_or_else(PoisonError::into_inner) = kinds;
     data.opened.quiet.store(common.quiet, Ordering::Relaxed);
     data.opened.memory.store(memory / PART, Ordering::Relaxed);
 }
@@ -62,8 +70,14 @@ pub fn open(args: &Data, task: &str, graph: &Graph, part: Part) -> Result<Prepar
     Ok(Prepared { feed, part: name })
 }
 
-/// What rows with a single 1 are: `--label a+b` asks for attributes, and a network that ends in sigmoids answers them.
+/// What rows with a single 1 are: `--kind attributes` and `--label a+b` ask for attributes, and a network that ends in sigmoids answers them.
 fn one_hot(args: &Data, task: &str, graph: &Graph) -> Result<OneHot> {
+    let kinds = args.opened.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+    match value_for("kind", task, &kinds)? {
+        Some(Kind::Attributes) => return Ok(OneHot::Attributes),
+        Some(Kind::Classes) => return Ok(OneHot::Classes),
+        _ => {}
+    }
     if value_for("label", task, &args.label)?.is_some_and(|label| label.contains('+')) {
         return Ok(OneHot::Attributes);
     }

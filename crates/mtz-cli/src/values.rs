@@ -76,7 +76,8 @@ pub fn agreement(text: &str) -> Result<f64, String> {
     let part = percent(text)?;
     match part {
         part if part <= 1.0 => Ok(100.0 * part),
-        _ => Err(format!("{text:?} is not a part of all answers: write 99% or 0.99")),
+        _ if text.ends_with('%') => Err(format!("{text:?} is more than all answers: write 99% or 0.99")),
+        _ => Err(format!("{text} is no part of all answers: write {text}% or 0.99")),
     }
 }
 

@@ -337,7 +337,8 @@ fn zip_extract_and_eval() {
     assert!(wrong(&["--data", &data, "--data", &format!("c={data}")]).1.contains("\"a\", \"b\""));
     let other = format!("b={}", here("../../models/lenet-5-b.onnx"));
     let (error, _) = failure(&["zip", &a, &other, "--data", &data, "-o", &nothing]);
-    assert!(error.contains("layer 1 is Gemm in a, Conv in b"), "{error}");
+    assert!(error.contains("a has 3 layers, b has 4, 2 of them correspond"), "{error}");
+    assert!(error.contains("layer 1 is \"fc1\" (Gemm) in a, \"conv1\" (Conv 5×5) in b"), "{error}");
     assert!(!Path::new(&nothing).exists());
 }
 

@@ -282,10 +282,12 @@ fn imitations_of(original: &Graph, reference: Option<&Reference>, task: &Task, p
     Ok(all)
 }
 
-/// One over the variance of each number that a network answers, over some of the samples to learn from. Numbers that hardly change count as if they changed a little.
+/// One over the variance of each number that a network answers, over some of the samples to learn from. Numbers that hardly change, beside the others or beside
+/// what they are, count as if they changed a little.
 fn precision(original: &Graph, value: ValueId, task: &Task, plan: &Plan) -> Result<Vec<f32>> {
     const SAMPLES: usize = 1024;
     const FLOOR: f64 = 1e-2;
+    const STILL: f64 = 1e-8;
     let all = task.samples.clone().unwrap_or_else(|| task.train.all());
     let some: Vec<usize> = all.iter().copied().step_by(all.len().div_ceil(SAMPLES).max(1)).collect();
     let mut runner = Runner::with_taps(original, &[value]).memory_limit(plan.memory);
@@ -303,8 +305,10 @@ fn precision(original: &Graph, value: ValueId, task: &Task, plan: &Plan) -> Resu
     }
     let count = some.len().max(1) as f64;
     let variances: Vec<f64> = sums.iter().map(|(s, q)| ((q - s * s / count) / count).max(0.0)).collect();
-    let mean = variances.iter().sum::<f64>() / width.max(1) as f64;
-    let least = if mean > 0.0 { FLOOR * mean } else { 1.0 };
+    let numbers = width.max(1) as f64;
+    let mean = variances.iter().sum::<f64>() / numbers;
+    let square = sums.iter().map(|(_, q)| q / count).sum::<f64>() / numbers;
+    let least = if square > 0.0 { (FLOOR * mean).max(STILL * square) } else { 1.0 };
     Ok(variances.iter().map(|v| (f64::from(VALUES) / v.max(least)) as f32).collect())
 }
 

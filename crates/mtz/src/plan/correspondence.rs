@@ -110,11 +110,16 @@ fn kind(layer: &Layer) -> String {
     match &layer.conv {
         None => "Gemm".to_owned(),
         Some(conv) => {
-            let sizes: Vec<String> = conv.windows.iter().map(|w| w.size.to_string()).collect();
-            let strides: Vec<String> = conv.windows.iter().map(|w| w.stride.to_string()).collect();
-            let more = |w: &Window| format!("{}+{},{}", w.before, w.after, w.dilation);
-            let more: Vec<String> = conv.windows.iter().map(more).collect();
-            format!("Conv {} / {} ({})", sizes.join("×"), strides.join("×"), more.join(" "))
+            let each = |what: &str, usual: &str, of: &dyn Fn(&Window) -> String| {
+                let all: Vec<String> = conv.windows.iter().map(of).collect();
+                let unusual = all.iter().any(|own| own != usual);
+                if unusual { format!("{what}{}", all.join("×")) } else { String::new() }
+            };
+            let size = each(" ", "", &|w| w.size.to_string());
+            let stride = each(" stride ", "1", &|w| w.stride.to_string());
+            let padding = each(" padding ", "0+0", &|w| format!("{}+{}", w.before, w.after));
+            let dilation = each(" dilation ", "1", &|w| w.dilation.to_string());
+            format!("Conv{size}{stride}{padding}{dilation}")
         }
     }
 }

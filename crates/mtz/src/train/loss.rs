@@ -41,14 +41,18 @@ pub enum Loss<'a> {
     },
 }
 
+/// A mean square that counts as nothing.
+const SILENT: f32 = 1e-8;
+
 impl Loss<'_> {
     /// The loss of a batch of rows of `width` numbers; `gradient` receives its derivative. Samples are summed in order.
     pub fn compute(self, output: &[f32], width: usize, target: Target, gradient: &mut [f32]) -> f64 {
         let rows = output.len() / width.max(1);
         let scale = 1.0 / rows.max(1) as f32;
         let mut total = 0.0;
+        // Where the other is all but silent, relative squares would be without bounds.
         let energy = match (self, target) {
-            (Self::RelativeSquares, Target::Numbers(t)) => reduce::sum(t, |t| t * t).max(f32::MIN_POSITIVE),
+            (Self::RelativeSquares, Target::Numbers(t)) => reduce::sum(t, |t| t * t).max(SILENT * t.len() as f32),
             _ => 1.0,
         };
         for (i, (x, g)) in output.chunks(width).zip(gradient.chunks_mut(width)).enumerate() {
