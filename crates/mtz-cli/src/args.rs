@@ -68,7 +68,7 @@ pub struct Inspect {
     pub models: Vec<PathBuf>,
 }
 
-/// Measure a model: error and loss on labelled data, or without labels its agreement with another model
+/// Measure error and loss of a model, or its agreement with another one
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  mtz eval models/lenet-5-a.onnx --data data/mnist\n  mtz eval models/lenet-5-a.onnx --data data/mnist --against models/lenet-5-b.onnx"

@@ -198,6 +198,7 @@ pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Resul
     {
         let name = &last.name;
         show::result(&match first.samples {
+            0 if told.budget.is_some() => format!("a search measures whole models: nothing in front of {name}"),
             0 => format!("in front of {name} nothing was measured: with networks of this size that takes long"),
             few => format!("figures between before and {name} are those of {few} samples of {}", last.samples),
         });
@@ -209,14 +210,15 @@ pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Resul
             Some(cell) if row > 0 && column + 1 == rows[0].len() => Tint::of_change(cell),
             _ => Tint::Plain,
         };
-        show::result(&(show::tinted_table(&rows, tint) + "\n\n"));
+        show::result(&show::tinted_table(&rows, tint));
+        show::result("");
     }
     show::result(&show::table(&agreement_rows(told)));
     show::result(&about_agreement(told));
     show::result("");
     let percent = 100.0 * after as f64 / zipped.parameters_before.max(1) as f64;
     show::result(&format!(
-        "parameters {} -> {} ({percent:.1} %), {} of them shared\nfiles {} -> {}{}; {} iterations of retraining, {} in all",
+        "parameters {} -> {} ({percent:.1} %), {} of them shared\nfiles {} -> {}{}\n{} iterations of retraining, {} in all",
         show::grouped(zipped.parameters_before as u64),
         show::grouped(after as u64),
         show::grouped(shared as u64),

@@ -105,7 +105,8 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         budget: found.as_ref().map(|found| budget::to_json(args, found, &start)),
     };
     if let Some(found) = found.as_ref().filter(|_| !common.json) {
-        show::result(&(budget::table(found, &tasks, zipped.parameters_before) + "\n\n"));
+        show::result(&budget::table(found, &tasks, zipped.parameters_before));
+        show::result("");
     }
     show_result(&told, args.report.as_deref(), common)?;
     let missed = found.map_or_else(Vec::new, |found| found.missed);

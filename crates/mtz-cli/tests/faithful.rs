@@ -100,7 +100,7 @@ fn a_budget_of_agreement_is_met() {
     // The model that is written is the one that was chosen.
     assert_eq!(run["parameters"]["after"], chosen["parameters"]);
     assert!(failure(&[&zip[..], &["--min-agreement", "98"]].concat()).contains("98%"));
-    assert!(failure(&[&zip[..], &["--max-error-increase", "1"]].concat()).contains("--min-agreement"));
+    assert!(failure(&[&zip[..], &["--max-error-increase", "1", "--force"]].concat()).contains("--min-agreement"));
 }
 
 #[test]
