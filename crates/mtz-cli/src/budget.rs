@@ -42,7 +42,7 @@ pub fn find(
 ) -> Result<Found> {
     let bar = Stages::new(common.quiet);
     let (plain, retrained) = budget.zips(plan.retrain);
-    let most = (plain + retrained).saturating_sub(1);
+    let most = plain + retrained;
     let listen = |(done, what): (usize, &str)| {
         let part = format!("search, zip {} of at most {most}", done + 1);
         bar.advance((done as f64, most as f64), &part, what);

@@ -94,7 +94,7 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
 }
 
 /// The network to compare with: a plain one, or the task of this name of a joint model.
-fn original(path: &Path, task: &str) -> Result<Graph> {
+pub fn original(path: &Path, task: &str) -> Result<Graph> {
     let graph = mtz::onnx::read(path)?.with_open_batch();
     match assemble::from_graph(&graph)? {
         None => Ok(graph),

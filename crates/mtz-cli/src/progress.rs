@@ -93,6 +93,10 @@ impl Stages {
 
     /// All is done.
     pub fn finish(&self) {
+        let part = self.part.take();
+        if self.lines && !part.is_empty() {
+            self.line(&format!("{part}: done, {} in all", duration(self.begin.get().elapsed().as_secs_f64())));
+        }
         self.bar.finish_and_clear();
     }
 }

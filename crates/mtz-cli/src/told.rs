@@ -267,7 +267,7 @@ fn layer_rows(zipped: &Zipped, names: &[&str]) -> Vec<Vec<String>> {
     const LEAST: usize = 4;
     let each = (ROOM / names.len().max(1)).saturating_sub(2);
     let short = show::short_names(names, each.clamp(LEAST, 12));
-    let labelled = zipped.error_before.iter().any(Option::is_some);
+    let labelled = zipped.error_before.iter().all(Option::is_some);
     // Of many tasks only the mean and the worst fit into a line.
     let columns = |figures: &[Option<f64>]| -> Vec<String> {
         if each >= LEAST {

@@ -3,13 +3,16 @@
 use crate::args::{AlignName, Common, Dtype, MatchName, RecipeName, StreamsName, Zip};
 use crate::budget;
 use crate::dry_run;
+use crate::eval::original;
 use crate::outputs;
 use crate::progress::{Rate, Stages};
 use crate::samples::{self, Prepared};
 use crate::show;
 use crate::tasks::{Named, check_names, value_for};
 use crate::told::{Told, show_result};
+use crate::values::quoted;
 use mtz::assemble;
+use mtz::budget::Size;
 use mtz::data::{Feed, Part, without_a_tenth};
 use mtz::error::{Error, Result};
 use mtz::graph::Graph;
@@ -54,7 +57,7 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     let originals = read_originals(&args.original, &names)?;
     let data = names.iter().zip(&start.members).map(|(name, member)| TaskData::open(args, name, &member.graph));
     let data: Vec<TaskData> = data.collect::<Result<_>>()?;
-    check_preprocessing(args, &names)?;
+    check_preprocessing(args, &start, &data)?;
     if args.labels && data.iter().all(|d| d.train.feed.labels().is_none()) {
         return Err(Error::usage("--labels: none of the tasks has labels")
             .hint("without --labels retraining imitates the original networks, which needs none"));
@@ -101,7 +104,7 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         output: &args.output,
         bytes_before: args.models.iter().map(|m| outputs::model_bytes(&m.value)).sum(),
         checked: !args.no_check,
-        data: names.first().map(|name| args.data.flags_for(name, args.preprocessing)).transpose()?.unwrap_or_default(),
+        data: flags_to_measure(args, &names, &data)?,
         budget: found.as_ref().map(|found| budget::to_json(args, found, &start)),
     };
     if let Some(found) = found.as_ref().filter(|_| !common.json) {
@@ -109,7 +112,14 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         show::result("");
     }
     show_result(&told, args.report.as_deref(), common)?;
-    let missed = found.map_or_else(Vec::new, |found| found.missed);
+    let mut missed = found.map_or_else(Vec::new, |found| found.missed);
+    let bytes = outputs::model_bytes(&args.output);
+    if let Some(Size::Bytes(most)) = args.target_size
+        && bytes > most
+        && missed.is_empty()
+    {
+        missed.push(format!("the file has {}, {} are allowed", show::bytes(bytes), show::bytes(most)));
+    }
     if missed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -118,6 +128,17 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
         missed.join(", ")
     ));
     Ok(ExitCode::from(1))
+}
+
+/// What to type to measure the first task again: its samples, and where these have no labels the network to compare with.
+fn flags_to_measure(args: &Zip, names: &[String], data: &[TaskData]) -> Result<String> {
+    let (Some(name), Some(data)) = (names.first(), data.first()) else { return Ok(String::new()) };
+    let mut flags = args.data.flags_for(name, args.preprocessing)?;
+    let model = args.models.first().filter(|_| data.test.as_ref().unwrap_or(&data.train).feed.labels().is_none());
+    if let Some(model) = model {
+        flags += &format!(" --against {}", quoted(&model.value.to_string_lossy()));
+    }
+    Ok(flags)
 }
 
 /// Refuses outputs that cannot be written, or that would replace what is read.
@@ -162,8 +183,8 @@ fn read_originals(originals: &[Named<PathBuf>], names: &[String]) -> Result<Vec<
         let path = bare.value.display();
         return Err(Error::usage(format!("--original {path}: of which task?")).hint(format!("--original TASK={path}")));
     }
-    let read = |path: &PathBuf| Ok(mtz::onnx::read(path)?.with_open_batch());
-    names.iter().map(|name| value_for("original", name, originals)?.map(read).transpose()).collect()
+    let read = |name: &String| value_for("original", name, originals)?.map(|path| original(path, name)).transpose();
+    names.iter().map(read).collect()
 }
 
 /// The samples of a task.
@@ -199,19 +220,31 @@ impl TaskData {
     }
 }
 
-/// One input cannot be prepared in several ways.
-fn check_preprocessing(args: &Zip, names: &[String]) -> Result<()> {
-    if !args.common_input || args.preprocessing {
-        return Ok(());
+/// One input cannot be prepared in several ways, or be bytes for one task and numbers from 0 to 1 for another. What cannot become part of the file is refused now,
+/// not at the end.
+fn check_preprocessing(args: &Zip, start: &Joint, data: &[TaskData]) -> Result<()> {
+    let mut all = Vec::new();
+    for (member, data) in start.members.iter().zip(data) {
+        let normalisation = samples::normalisation(&args.data, &member.name)?;
+        let bytes = data.train.feed.is_bytes();
+        if args.preprocessing {
+            assemble::with_preprocessing(start, &member.name, &normalisation, bytes)?;
+        }
+        all.push((bytes, Some(normalisation).filter(|_| !args.preprocessing)));
     }
-    let all = names.iter().map(|name| samples::normalisation(&args.data, name)).collect::<Result<Vec<_>>>()?;
-    match all.iter().zip(names).find(|(own, _)| Some(*own) != all.first()) {
+    let differs = |own: &(bool, _)| Some(own) != all.first();
+    match all.iter().zip(&start.members).find(|(own, _)| args.common_input && differs(own)) {
         None => Ok(()),
-        Some((_, name)) => Err(Error::usage(format!(
-            "--common-input: {name} has another --mean, --std or --scale than {}: no input is right for both",
-            names.first().map_or("", String::as_str)
-        ))
-        .hint("--preprocessing makes them part of the file; or leave out --common-input")),
+        Some(((bytes, _), member)) => {
+            let first = start.members.first().map_or("", |m| m.name.as_str());
+            let mixed = Some(*bytes) != all.first().map(|own| own.0);
+            let (what, hint) = match mixed {
+                true => ("its samples are bytes for one of them", "give both tasks samples of one type"),
+                false => ("another --mean, --std or --scale", "--preprocessing makes them part of the file"),
+            };
+            let text = format!("--common-input: {} and {first}: {what}: no input is right for both", member.name);
+            Err(Error::usage(text).hint(format!("{hint}; or leave out --common-input")))
+        }
     }
 }
 

@@ -79,6 +79,11 @@ fn agreement_needs_no_labels() {
     // The text says the same, and how to set the kind.
     let text = String::from_utf8(mtz(&[&zip[..], &["--force"]].concat()).stdout).unwrap();
     assert!(text.contains("agreement %") && text.contains("--kind a=KIND") && !text.contains("error %"), "{text}");
+    // What is said next works without labels, too.
+    let said = talk(&mtz(&[&zip[..], &["--force"]].concat()));
+    let next = said.lines().find_map(|line| line.strip_prefix("next: mtz ")).unwrap();
+    assert!(next.contains("--against models/lenet-300-100-a.onnx"), "{next}");
+    assert!(mtz(&next.split_whitespace().collect::<Vec<_>>()).status.success(), "{next}");
     // Another measurement by another command.
     let eval = ["eval", &out, "--task", "a", "--data", &digits];
     assert!(failure(&eval).contains("--against"));
@@ -153,6 +158,8 @@ fn preprocessing_and_f16_are_part_of_the_file() {
         assert_eq!(error(&out, task, &["--raw"]), run["tasks"][task]["error_after"].as_f64().unwrap());
     }
     let (_, full) = json(&[&zip[..], &["-o", &plain]].concat());
+    let both = ["--mean", "0.1", "--std", "0.9", "--preprocessing", "--dtype", "f16", "--force", "-o", &out];
+    assert_eq!(json(&[&zip[..], &both].concat()).1["checked"], true);
     let (_, run) = json(&[&zip[..], &["--dtype", "f16", "-o", &half]].concat());
     let bytes = |run: &Value| run["file_bytes"]["after"].as_f64().unwrap();
     assert!(bytes(&run) < 0.52 * bytes(&full), "{} {}", bytes(&run), bytes(&full));

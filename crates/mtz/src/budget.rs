@@ -225,7 +225,11 @@ pub fn search(
         sharing: sharing(start, start),
         increase: vec![0.0; tasks.len()],
         standard_error: vec![0.0; tasks.len()],
-        agreement: vec![100.0; tasks.len()],
+        // Below 100 where a task comes from a joint model and is compared with what it was before.
+        agreement: before
+            .iter()
+            .map(|m| m.as_ref().and_then(Measured::agreement).map_or(100.0, |a| a.percent))
+            .collect(),
         agreement_error: vec![0.0; tasks.len()],
         iterations: 0,
     };

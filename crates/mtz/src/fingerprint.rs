@@ -36,6 +36,8 @@ impl Fingerprint {
 
     /// Takes in a network with its weights.
     pub fn network(&mut self, graph: &Graph) {
+        let borders = graph.inputs().iter().chain(graph.outputs()).map(|id| graph[*id].element);
+        self.text(&format!("{} {:?}", graph.element, borders.collect::<Vec<_>>()));
         graph.nodes().iter().for_each(|n| self.text(&format!("{} {:?} {:?}", n.name, n.op, n.inputs)));
         for tensor in graph.values().iter().filter_map(|v| v.constant.as_ref()) {
             tensor.data().iter().for_each(|x| self.number(u64::from(x.to_bits())));

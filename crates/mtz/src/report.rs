@@ -368,7 +368,8 @@ fn retraining_section(page: &mut String, names: &[&str], layers: &[Value]) {
 /// Size against points lost, or without labels against agreement.
 fn budget_section(page: &mut String, names: &[&str], budget: &Value) {
     let Some(all) = budget["points"].as_array() else { return };
-    let labelled = all.iter().any(|p| names.iter().any(|name| p["error_increase"][*name].is_number()));
+    let measured = all.iter().any(|p| names.iter().any(|name| p["error_increase"][*name].is_number()));
+    let labelled = measured && !budget["min_agreement"].is_number();
     let (figure, error, what, limit) = match labelled {
         true => ("error_increase", "standard_error", "points lost", &budget["max_error_increase"]),
         false => ("agreement", "agreement_error", "agreement, %", &budget["min_agreement"]),

@@ -7,6 +7,7 @@
 
 mod cases;
 mod noise;
+mod small;
 
 use mtz::architecture::{self, Task as Shape};
 use mtz::assemble;
@@ -21,6 +22,7 @@ use mtz::run::Runner;
 use mtz::simplify;
 use mtz::tensor::{Dim, Tensor};
 use noise::noise;
+use small::difference;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -164,15 +166,6 @@ fn networks() -> Vec<(String, Graph)> {
         }
     }
     all
-}
-
-/// How far two sets of outputs are apart, relative to the largest number.
-fn difference(a: &[Tensor], b: &[Tensor]) -> f32 {
-    let data = |t: &[Tensor]| t.iter().flat_map(|t| t.data().to_vec()).collect::<Vec<f32>>();
-    let (a, b) = (data(a), data(b));
-    assert_eq!(a.len(), b.len());
-    let scale = a.iter().fold(1e-6f32, |m, x| m.max(x.abs()));
-    a.iter().zip(&b).fold(0.0f32, |m, (a, b)| if a == b { m } else { m.max((a - b).abs()) }) / scale
 }
 
 /// Networks beside each other, if they fit.

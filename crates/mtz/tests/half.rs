@@ -20,6 +20,7 @@ fn case(name: &str) -> Case {
 /// The largest difference, as a part of the largest answer.
 fn difference(got: &[Tensor], expected: &[Tensor]) -> f32 {
     let pairs = || got.iter().zip(expected).flat_map(|(a, b)| a.data().iter().zip(b.data()));
+    assert!(pairs().all(|(a, b)| a.is_finite() && b.is_finite()), "not all answers are numbers");
     let scale = pairs().fold(1e-6f32, |m, (_, b)| m.max(b.abs()));
     pairs().fold(0.0f32, |m, (a, b)| m.max((a - b).abs())) / scale
 }

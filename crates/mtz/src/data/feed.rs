@@ -89,6 +89,11 @@ impl Feed {
         let own = dataset.samples.shape();
         let channels = if own.len() == 3 { own.first().copied().unwrap_or(1) } else { 1 };
         normalisation.check(channels)?;
+        if dataset.samples.is_bytes() && !normalisation.raw && expects_bytes(graph, input) {
+            dataset.note(
+                "the network seems to scale its samples itself, and bytes are scaled before: --raw leaves them as they are",
+            );
+        }
         if normalisation.leaves_numbers() && !dataset.samples.is_bytes() {
             let floats_up_to_255 = !expects_bytes(graph, input) && up_to_255(&*dataset.samples)?;
             if floats_up_to_255 {

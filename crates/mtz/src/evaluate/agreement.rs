@@ -14,7 +14,7 @@ use crate::data::Feed;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::simplify;
-use crate::tensor::Tensor;
+use crate::tensor::{Dim, Tensor};
 
 /// How far an output is that of the original.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,13 +90,15 @@ impl<'a> Reference<'a> {
         keep: u64,
         options: Options,
     ) -> Result<Self> {
-        /// Samples that show what kind of answers these are.
+        /// Samples that show what kind of answers these are, and bytes after which a batch is the last one.
         const SHOWN: usize = 512;
+        const SHOWN_BYTES: u64 = 1 << 26;
         let graph = simplify::for_inference(original)?;
-        let taps: Vec<(String, Ending)> = live_outputs(&graph);
+        let taps: Vec<(String, Ending)> = live_outputs(&graph)?;
         let ids: Vec<ValueId> = taps.iter().map(|(_, ending)| ending.value).collect();
-        let bytes: usize = ids.iter().map(|id| 4 * graph[*id].shape.elements(1)).sum();
-        let keeps = (bytes as u64).saturating_mul(samples.len() as u64) <= keep;
+        let widths: Vec<usize> = ids.iter().map(|id| per_sample(&graph, *id)).collect();
+        let bytes = 4 * widths.iter().sum::<usize>() as u64;
+        let keeps = bytes.saturating_mul(samples.len() as u64) <= keep;
         let judge = Labelled::new(&graph, feed)?;
         let (mut kept, mut shown, mut sums) = (vec![Vec::new(); ids.len()], Vec::new(), vec![Vec::new(); ids.len()]);
         let mut marks = Marks::default();
@@ -104,11 +106,11 @@ impl<'a> Reference<'a> {
         each_batch(&graph, &judge.taps(&ids), feed, samples, options, |batch, mut outputs| {
             judge.judge(&outputs, ids.len(), batch, &mut marks);
             outputs.truncate(ids.len());
-            for ((sums, kept), tensor) in sums.iter_mut().zip(&mut kept).zip(&outputs) {
-                add_rows(sums, rows(tensor, batch.len())?);
-                rows(tensor, batch.len())?.filter(|_| keeps).for_each(|row| kept.extend_from_slice(row));
+            for (((sums, kept), tensor), width) in sums.iter_mut().zip(&mut kept).zip(&outputs).zip(&widths) {
+                add_rows(sums, rows(tensor, *width, batch.len()));
+                rows(tensor, *width, batch.len()).filter(|_| keeps).for_each(|row| kept.extend_from_slice(row));
             }
-            if seen < SHOWN {
+            if seen < SHOWN && (seen as u64).saturating_mul(bytes) < SHOWN_BYTES {
                 shown.push(outputs);
             }
             seen += batch.len();
@@ -138,7 +140,7 @@ impl<'a> Reference<'a> {
     /// Runs another network on the same samples and compares.
     pub fn measure(&self, network: &Graph, mut progress: impl FnMut(usize)) -> Result<Measured> {
         let graph = simplify::for_inference(network)?;
-        let taps = live_outputs(&graph);
+        let taps = live_outputs(&graph)?;
         self.check_outputs(&graph, &taps)?;
         let ids: Vec<ValueId> = taps.iter().map(|(_, ending)| ending.value).collect();
         let mut comparisons: Vec<Comparison> = self
@@ -159,7 +161,7 @@ impl<'a> Reference<'a> {
                     Some(kept) => kept.get(k).and_then(|all| all.get(seen * width..)),
                     None => again.get(k).map(Vec::as_slice),
                 };
-                comparison.add(rows(x, batch.len())?, expected.unwrap_or_default().chunks(width));
+                comparison.add(rows(x, width, batch.len()), expected.unwrap_or_default().chunks(width));
             }
             seen += batch.len();
             progress(seen);
@@ -174,8 +176,8 @@ impl<'a> Reference<'a> {
         let ids: Vec<ValueId> = self.outputs.iter().map(|o| o.ending.value).collect();
         let mut answers = vec![Vec::new(); ids.len()];
         each_batch(&self.graph, &ids, self.feed, samples, self.options, |batch, outputs| {
-            for (all, tensor) in answers.iter_mut().zip(&outputs) {
-                rows(tensor, batch.len())?.for_each(|row| all.extend_from_slice(row));
+            for ((all, tensor), output) in answers.iter_mut().zip(&outputs).zip(&self.outputs) {
+                rows(tensor, output.means.len(), batch.len()).for_each(|row| all.extend_from_slice(row));
             }
             Ok(())
         })?;
@@ -184,12 +186,8 @@ impl<'a> Reference<'a> {
 
     /// Both networks must answer as many numbers.
     fn check_outputs(&self, graph: &Graph, taps: &[(String, Ending)]) -> Result<()> {
-        let size = |graph: &Graph, id: ValueId| {
-            let rows = graph.fixed_batch().unwrap_or(1).max(1);
-            graph[id].shape.elements(1) / rows
-        };
-        let sizes: Vec<usize> = taps.iter().map(|(_, e)| size(graph, e.value)).collect();
-        let own: Vec<usize> = self.outputs.iter().map(|o| size(&self.graph, o.ending.value)).collect();
+        let sizes: Vec<usize> = taps.iter().map(|(_, e)| per_sample(graph, e.value)).collect();
+        let own: Vec<usize> = self.outputs.iter().map(|o| per_sample(&self.graph, o.ending.value)).collect();
         if sizes == own {
             return Ok(());
         }
@@ -205,20 +203,35 @@ impl std::fmt::Debug for Reference<'_> {
 }
 
 /// The outputs that depend on the input, by name, and how the network ends there. Others, like tables of anchors, answer nothing.
-fn live_outputs(graph: &Graph) -> Vec<(String, Ending)> {
+fn live_outputs(graph: &Graph) -> Result<Vec<(String, Ending)>> {
+    let batch = graph.fixed_batch();
     let live = graph.outputs().iter().filter(|id| graph.depends_on_inputs(**id));
-    live.map(|id| (graph[*id].name.clone(), Ending::of(graph, *id))).collect()
+    let endings = live.map(|id| {
+        let ending = Ending::of(graph, *id);
+        // Samples stand along the first axis, each perhaps in several rows.
+        let first = graph[ending.value].shape.dims().first();
+        let samples_first = first.is_some_and(|dim| match dim {
+            Dim::Batch(_) => true,
+            Dim::Fixed(n) => batch.is_some_and(|batch| n % batch.max(1) == 0),
+        });
+        let (name, shape) = (&graph[*id].name, &graph[ending.value].shape);
+        if samples_first {
+            return Ok((name.clone(), ending));
+        }
+        Err(Error::unsupported(format!("output {name:?} of shape {shape} has no axis for the samples in front"))
+            .hint("the first axis of every output should be the batch"))
+    });
+    endings.collect()
 }
 
-/// The first `count` rows of a tensor, one for each sample.
-fn rows(tensor: &Tensor, count: usize) -> Result<impl Iterator<Item = &[f32]>> {
-    let samples = tensor.shape().first().copied().unwrap_or(0);
-    if samples < count || samples == 0 {
-        let shape = tensor.shape();
-        return Err(Error::unsupported(format!("an output of shape {shape:?} has no axis for the samples"))
-            .hint("the first axis of every output should be the batch"));
-    }
-    Ok(tensor.data().chunks((tensor.data().len() / samples).max(1)).take(count))
+/// Numbers of a value for one sample.
+fn per_sample(graph: &Graph, id: ValueId) -> usize {
+    graph[id].shape.elements(1) / graph.fixed_batch().unwrap_or(1).max(1)
+}
+
+/// The numbers of the first `count` samples, so many each.
+fn rows(tensor: &Tensor, width: usize, count: usize) -> impl Iterator<Item = &[f32]> {
+    tensor.data().chunks(width.max(1)).take(count)
 }
 
 fn add_rows<'t>(sums: &mut Vec<f64>, rows: impl Iterator<Item = &'t [f32]>) {
@@ -327,7 +340,9 @@ impl<'r> Comparison<'r> {
                 if certain {
                     let x = log_probabilities(&x, self.scores);
                     let t = log_probabilities(&t, self.reference.ending.scores);
-                    divergence += t.iter().zip(&x).map(|(t, x)| t.exp() * (t - x)).sum::<f64>();
+                    // What the original rules out (probability 0) counts nothing.
+                    let sure = t.iter().zip(&x).filter(|(t, _)| t.exp() > 0.0);
+                    divergence += sure.map(|(t, x)| t.exp() * (t - x.max(LEAST.ln()))).sum::<f64>();
                 }
             }
         }
@@ -388,7 +403,11 @@ fn log_probabilities(row: &[f32], scores: Scores) -> Vec<f64> {
     let numbers = row.iter().map(|x| f64::from(*x));
     match scores {
         Scores::LogProbabilities => numbers.collect(),
-        Scores::Probabilities => numbers.map(|p| p.max(LEAST).ln()).collect(),
+        // Of sigmoids they do not add up to one.
+        Scores::Probabilities => {
+            let sum: f64 = numbers.clone().map(|p| p.max(LEAST)).sum();
+            numbers.map(|p| (p.max(LEAST) / sum).ln()).collect()
+        }
         Scores::Logits => {
             let most = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
             let log = most + numbers.clone().map(|x| (x - most).exp()).sum::<f64>().ln();

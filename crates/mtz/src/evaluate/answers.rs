@@ -175,8 +175,12 @@ fn kind_of_labels(labels: &Labels, shape: &[usize]) -> Option<Kind> {
     }
 }
 
-/// Where classes stand if nothing else is known: along the channels of a map, along the last axis of rows and sequences.
+/// Where classes stand if nothing else is known: along the only axis there is, along the channels of a map, along the last axis of rows and sequences.
 fn usual_axis(shape: &[usize]) -> usize {
+    let mut long = shape.iter().enumerate().skip(1).filter(|(_, n)| **n > 1).map(|(axis, _)| axis);
+    if let (Some(only), None) = (long.next(), long.next()) {
+        return only;
+    }
     if shape.len() >= 4 { 1 } else { shape.len().saturating_sub(1) }
 }
 
@@ -189,7 +193,8 @@ fn usual_axis(shape: &[usize]) -> usize {
 /// is 1 for K numbers that know nothing of each other, K for equal ones, and near 0 for the logits of a classifier.
 fn constant_sum_axis(seen: &[&Tensor]) -> Option<usize> {
     const LIMIT: f64 = 0.2;
-    /// Positions that are looked at; more of them tell nothing new.
+    /// Positions that are looked at, at least and at most: a few samples add up to anything, and more of them tell nothing new.
+    const LEAST: usize = 32;
     const POSITIONS: usize = 100_000;
     let shape = seen.first()?.shape();
     let last = shape.len().checked_sub(1)?;
@@ -222,8 +227,7 @@ fn constant_sum_axis(seen: &[&Tensor]) -> Option<usize> {
         }
         let variance = |(sum, squares): (f64, f64)| (squares - sum * sum / count as f64) / count as f64;
         let single = each.into_iter().map(variance).sum::<f64>() / classes as f64;
-        // A few samples add up to anything.
-        count > 2 * classes && single > 0.0 && classes as f64 * variance(mean) < LIMIT * single
+        count >= LEAST && single > 0.0 && classes as f64 * variance(mean) < LIMIT * single
     })
 }
 
@@ -258,6 +262,21 @@ mod tests {
         let landmarks = rows(200, 136, |s, k| noise(s, 0) + 0.2 * noise(s, k) + k as f32);
         assert_eq!(answer(&landmarks, None, None).0, Kind::Values);
         assert_eq!(answer(&rows(200, 1, noise), None, None).0, Kind::Values);
+    }
+
+    #[test]
+    fn axes_of_length_one_hold_no_classes() {
+        assert_eq!([usual_axis(&[8, 5, 1]), usual_axis(&[8, 1, 1, 5]), usual_axis(&[8, 5])], [1, 3, 1]);
+        assert_eq!([usual_axis(&[8, 3, 4, 4]), usual_axis(&[8, 7, 5]), usual_axis(&[8, 1])], [1, 2, 1]);
+    }
+
+    #[test]
+    fn a_thousand_classes_need_no_more_samples() {
+        let noise = |s: usize, k: usize| random::normal(3, (s * 2000 + k) as u64);
+        let means: Vec<f32> = (0..200).map(|s| (0..1000).map(|j| noise(s, j)).sum::<f32>() / 1000.0).collect();
+        let logits = rows(200, 1000, |s, k| noise(s, k) - means[s]);
+        assert_eq!(answer(&logits, None, None), (Kind::Classes, Evidence::ConstantSum));
+        assert_eq!(answer(&rows(200, 1000, noise), None, None).0, Kind::Values);
     }
 
     #[test]

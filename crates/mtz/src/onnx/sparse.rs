@@ -24,8 +24,14 @@ pub(super) fn find(proto: &GraphProto) -> Found {
     let constants: HashMap<&str, &TensorProto> = proto.initializer.iter().map(|t| (t.name.as_str(), t)).collect();
     let nodes = proto.node.iter().enumerate().filter_map(|(i, node)| Some((node.output.first()?.as_str(), (i, node))));
     let producers: HashMap<&str, (usize, &NodeProto)> = nodes.collect();
-    for (i, reshape) in proto.node.iter().enumerate().filter(|(_, node)| node.op_type == "Reshape") {
-        let Some(([zeros, scatter], names, tensor)) = sparse(reshape, &constants, &producers) else { continue };
+    // Only what one node reads is passed over, so that nothing is copied twice and nothing is missed.
+    let mut readers: HashMap<&str, usize> = HashMap::new();
+    for name in proto.node.iter().flat_map(|node| &node.input).chain(proto.output.iter().map(|value| &value.name)) {
+        *readers.entry(name).or_default() += 1;
+    }
+    let only = |node: &NodeProto| node.input.first().is_some_and(|name| readers.get(name.as_str()) == Some(&1));
+    for (i, reshape) in proto.node.iter().enumerate().filter(|(_, node)| node.op_type == "Reshape" && only(node)) {
+        let Some(([zeros, scatter], names, tensor)) = sparse(reshape, &constants, &producers, only) else { continue };
         found.nodes.extend([zeros, scatter, i]);
         found.initializers.extend(names.map(str::to_owned));
         found.tensors.push(tensor);
@@ -45,17 +51,22 @@ fn sparse<'a>(
     reshape: &'a NodeProto,
     constants: &HashMap<&str, &TensorProto>,
     producers: &HashMap<&str, (usize, &'a NodeProto)>,
+    only: impl Fn(&NodeProto) -> bool,
 ) -> Option<Parts<'a>> {
     let [flat, shape] = reshape.input.as_slice() else { return None };
     let (scatter_at, scatter) = *producers.get(flat.as_str())?;
     let [zeros, places, values] = scatter.input.as_slice() else { return None };
+    if !only(scatter) {
+        return None;
+    }
     let (zeros_at, zeros) = *producers.get(zeros.as_str())?;
     let [size] = zeros.input.as_slice() else { return None };
     let plain = scatter.attribute.iter().all(|a| a.name == "axis" && a.i.unwrap_or(0) == 0);
     let value = zeros.attribute.iter().filter_map(|a| a.t.as_ref());
     let zero = value.into_iter().all(|t| {
         let raw = t.raw_data.iter().flatten().all(|byte| *byte == 0);
-        raw && t.float_data.iter().all(|x| *x == 0.0) && t.int32_data.iter().all(|x| *x == 0)
+        let other = t.data_location != 0 || !t.double_data.is_empty();
+        raw && !other && t.float_data.iter().all(|x| *x == 0.0) && t.int32_data.iter().all(|x| *x == 0)
     });
     if scatter.op_type != "ScatterElements" || zeros.op_type != "ConstantOfShape" || !plain || !zero {
         return None;

@@ -193,12 +193,8 @@ pub fn zip(
     }
     drop((walks, held_out));
     let retrains = plan.recipe == Recipe::Best && plan.retrain > 0;
-    if !retrains && joint.round()? {
-        let measured = references.measure(&joint.graphs())?;
-        if let Some(report) = layers.last_mut() {
-            report.error_after = errors_of(&measured);
-            report.agreement_after = agreement_of(&measured);
-        }
+    if !retrains {
+        measure_rounded(&mut joint, layers.last_mut(), &references)?;
     }
     let error_before = references.errors();
     let kinds = references.iter().map(|r| r.and_then(Reference::kind)).collect();
@@ -226,12 +222,23 @@ pub(crate) fn retrain_all(
     if let Some(report) = zipped.layers.last_mut() {
         run.layer(&mut zipped.joint, report, listen)?;
     }
+    measure_rounded(&mut zipped.joint, zipped.layers.last_mut(), references)?;
     zipped.iterations = zipped.layers.iter().map(|l| l.iterations).sum();
     if let Some(checkpoint) = checkpoint {
         checkpoint.save(zipped.layers.len() + 1, &zipped.joint, &reports(&zipped.layers))?;
         diary(plan).iter().for_each(Diary::close);
     }
     Ok(zipped)
+}
+
+/// Rounds weights to what the file will hold, and measures what comes out where that is less than they had.
+fn measure_rounded(joint: &mut Joint, report: Option<&mut LayerReport>, references: &References) -> Result<()> {
+    if let (true, Some(report)) = (joint.round()?, report) {
+        let measured = references.measure(&joint.graphs())?;
+        report.error_after = errors_of(&measured);
+        report.agreement_after = agreement_of(&measured);
+    }
+    Ok(())
 }
 
 /// A retraining behind a layer.
@@ -263,7 +270,6 @@ impl Retraining<'_, '_> {
         if done.iterations < self.wanted {
             return Err(Error::usage("stopped"));
         }
-        joint.round()?;
         let after = self.references.measure(&joint.graphs())?;
         report.error_after = errors_of(&after);
         report.agreement_after = agreement_of(&after);

@@ -89,8 +89,10 @@ impl Imitation {
                 let loss = Loss::BinaryDistillation { temperature: *temperature };
                 loss.compute(output, width, Target::Numbers(truth), gradient)
             }
+            // A sample may stand in several rows: there is one precision for each of its numbers.
             Self::Values { precision } => {
-                Loss::WeightedSquares { precision }.compute(output, width, Target::Numbers(truth), gradient)
+                let loss = Loss::WeightedSquares { precision };
+                loss.compute(output, precision.len(), Target::Numbers(truth), gradient)
             }
         }
     }

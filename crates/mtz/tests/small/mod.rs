@@ -108,6 +108,8 @@ pub fn difference(a: &[Tensor], b: &[Tensor]) -> f32 {
     let data = |t: &[Tensor]| t.iter().flat_map(|t| t.data().to_vec()).collect::<Vec<f32>>();
     let (a, b) = (data(a), data(b));
     assert_eq!(a.len(), b.len());
+    // The maximum of a number and NaN is the number.
+    assert!(a.iter().chain(&b).all(|x| x.is_finite()), "not all answers are numbers");
     let scale = a.iter().fold(1e-6f32, |m, x| m.max(x.abs()));
     a.iter().zip(&b).fold(0.0f32, |m, (a, b)| if a == b { m } else { m.max((a - b).abs()) }) / scale
 }
