@@ -193,7 +193,7 @@ fn networks_that_do_not_match_are_refused() {
     };
     let text = error("lenet-5", "lenet-300-100");
     assert!(text.contains("a has 4 layers, b has 3, 2 of them correspond"), "{text}");
-    assert!(text.contains(r#"layer 1 is "conv1" (Conv 5×5 / 1×1"#) && text.contains(r#""fc1" (Gemm) in b"#), "{text}");
+    assert!(text.contains(r#"layer 1 is "conv1" (Conv 5×5) in a"#) && text.contains(r#""fc1" (Gemm) in b"#), "{text}");
     let twice = Joint::beside(vec![single("a", network("lenet-5", 1)), single("a", network("lenet-5", 2))]);
     assert!(twice.unwrap_err().to_string().contains("two tasks"));
 }
