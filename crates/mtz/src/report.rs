@@ -82,8 +82,8 @@ fn headline(page: &mut String, run: &Value, names: &[&str]) {
     let mut rows = vec![
         texts(["size", "separate networks", "joint model", ""]),
         vec!["parameters".into(), grouped(before), grouped(after), part(after, before)],
-        vec!["files, MB".into(), megabytes("before"), megabytes("after"), part(bytes("after"), bytes("before"))],
         vec!["of them shared".into(), String::new(), grouped(count("shared")), String::new()],
+        vec!["files, MB".into(), megabytes("before"), megabytes("after"), part(bytes("after"), bytes("before"))],
     ];
     let (sparse_before, sparse) = (count("nonzero_before"), count("nonzero_after"));
     if sparse > 0 && sparse < after {
