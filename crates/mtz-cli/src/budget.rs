@@ -54,7 +54,7 @@ pub fn find(
 }
 
 /// All points of the search, the chosen one marked.
-pub fn to_json(args: &Zip, found: &Found, start: &Joint) -> Value {
+pub fn to_json(args: &Zip, found: &Found, missed: &[String], start: &Joint) -> Value {
     let before = start.parameters().0.max(1);
     let names: Vec<&str> = start.members.iter().map(|m| m.name.as_str()).collect();
     let layers: Vec<&str> = start.members.iter().take(1).flat_map(|m| &m.layers).map(|l| l.name.as_str()).collect();
@@ -76,7 +76,7 @@ pub fn to_json(args: &Zip, found: &Found, start: &Joint) -> Value {
     });
     json!({
         "max_error_increase": args.max_error_increase, "min_agreement": args.min_agreement, "margin": args.margin, "target_size": size, "min_sharing": args.min_sharing,
-        "met": found.missed.is_empty(), "missed": found.missed, "held_out": Value::Object(names.iter().zip(&found.held_out).map(|(n, count)| ((*n).to_owned(), json!(count))).collect()),
+        "met": missed.is_empty(), "missed": missed, "held_out": Value::Object(names.iter().zip(&found.held_out).map(|(n, count)| ((*n).to_owned(), json!(count))).collect()),
         "points": found.points.iter().enumerate().map(point).collect::<Vec<_>>(),
     })
 }

@@ -137,7 +137,7 @@ fn warnings(told: &Told) -> Vec<String> {
     let useless = |l: &&LayerReport| l.iterations > 0 && l.kept == Some(0.0);
     if zipped.layers.iter().any(|l| useless(&l)) {
         all.push(
-            "retraining did not help on held-out samples and was undone; a lower --lr or more --data may".to_owned(),
+            "retraining did not help on held-out samples and was undone; more --data or another --shift may".to_owned(),
         );
     }
     let of = |layers: &[&LayerReport]| match layers {
