@@ -1,9 +1,8 @@
 //! What can be typed: commands, flags and their help.
 
 use crate::tasks::{Named, value_for};
-use crate::values::{Numbers, agreement, kind, memory, percent, quoted, size};
+use crate::values::{Numbers, Size, agreement, kind, memory, percent, quoted, size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mtz::budget::Size;
 use mtz::error::Result;
 use mtz::evaluate::Kind;
 use std::num::NonZeroUsize;
@@ -188,7 +187,8 @@ pub struct Zip {
     /// fits on them may not fit on others. 0 takes it as measured
     #[arg(long, value_name = "N", default_value_t = 0.0, help_heading = "Sharing")]
     pub margin: f64,
-    /// Share as little as brings the joint model to this size: a part of all networks together like 60% or 0.6, or bytes like 30MB
+    /// Share as little as brings the file of the joint model to this size: a part of the given files like 60% or 0.6, or
+    /// bytes like 30MB
     #[arg(long, value_name = "SIZE", conflicts_with = "share", value_parser = size, help_heading = "Sharing")]
     pub target_size: Option<Size>,
     /// Share at least so much: 40% means that as many weights are shared as 40% of one network has

@@ -3,20 +3,22 @@
 use crate::args::{Common, Zip};
 use crate::progress::Stages;
 use crate::show;
-use mtz::budget::{Budget, Found, Point, Size, search};
+use crate::values::Size;
+use mtz::budget::{Budget, Found, Point, search};
 use mtz::error::{Error, Result};
 use mtz::pipeline::{Plan, Task};
 use mtz::plan::Joint;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 
-/// What the flags ask for, if they ask for anything.
-pub fn asked(args: &Zip) -> Result<Option<Budget>> {
+/// What the flags ask for, if they ask for anything. A part of the size is one of `bytes_before`, what the given files
+/// take.
+pub fn asked(args: &Zip, bytes_before: u64) -> Result<Option<Budget>> {
     let budget = Budget {
         max_error_increase: args.max_error_increase,
         min_agreement: args.min_agreement,
         margin: args.margin,
-        target_size: args.target_size,
+        target_bytes: args.target_size.map(|size| size.of(bytes_before)),
         min_sharing: args.min_sharing,
     };
     if let Some(points) = args.max_error_increase.filter(|p| !(p.is_finite() && *p >= 0.0)) {
@@ -37,6 +39,7 @@ pub fn find(
     start: &Joint,
     tasks: &[Task],
     plan: &Plan,
+    file_bytes: impl Fn(&Joint) -> Result<u64>,
     common: &Common,
     stopped: impl Fn() -> bool,
 ) -> Result<Found> {
@@ -48,7 +51,7 @@ pub fn find(
         bar.advance((done as f64, most as f64), &part, what);
         if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let found = search(start, tasks, plan, &budget, listen, |_, _| Ok(()));
+    let found = search(start, tasks, plan, &budget, file_bytes, listen, |_, _| Ok(()));
     bar.finish();
     found
 }
@@ -63,7 +66,7 @@ pub fn to_json(args: &Zip, found: &Found, missed: &[String], start: &Joint) -> V
     };
     let point = |(i, p): (usize, &Point)| {
         json!({
-            "parameters": p.parameters, "size": p.parameters as f64 / before as f64, "sharing": p.sharing,
+            "parameters": p.parameters, "file_bytes": p.file_bytes, "size": p.parameters as f64 / before as f64, "sharing": p.sharing,
             "error_increase": by(&names, &p.increase), "standard_error": by(&names, &p.standard_error),
             "agreement": by(&names, &p.agreement), "agreement_error": by(&names, &p.agreement_error),
             "shares": by(&layers, &p.shares), "iterations": p.iterations,
@@ -82,9 +85,9 @@ pub fn to_json(args: &Zip, found: &Found, missed: &[String], start: &Joint) -> V
 }
 
 /// The points as a table, smallest first.
-pub fn table(found: &Found, tasks: &[Task], before: usize) -> String {
+pub fn table(found: &Found, tasks: &[Task], bytes_before: u64) -> String {
     let labelled = found.points.iter().all(|p| p.increase.iter().all(|x| !x.is_nan()));
-    let mut head = ["tried", "size %", "sharing", "iterations"].map(str::to_owned).to_vec();
+    let mut head = ["tried", "file", "% of all", "sharing", "iterations"].map(str::to_owned).to_vec();
     head.extend(tasks.iter().filter(|_| labelled).map(|t| format!("{} lost", t.name)));
     head.extend(tasks.iter().map(|t| format!("{} agrees %", t.name)));
     let mut rows = vec![head];
@@ -92,9 +95,9 @@ pub fn table(found: &Found, tasks: &[Task], before: usize) -> String {
     order.sort_by_key(|(i, p)| (p.parameters, *i));
     for (i, p) in order {
         let mark = if i == found.chosen { "* chosen" } else { "" };
-        let size = 100.0 * p.parameters as f64 / before.max(1) as f64;
-        let mut row =
-            vec![mark.to_owned(), format!("{size:.1}"), format!("{:.3}", p.sharing), p.iterations.to_string()];
+        let part = format!("{:.1}", 100.0 * p.file_bytes as f64 / bytes_before.max(1) as f64);
+        let (file, sharing) = (show::bytes(p.file_bytes), format!("{:.3}", p.sharing));
+        let mut row = vec![mark.to_owned(), file, part, sharing, p.iterations.to_string()];
         row.extend(p.increase.iter().filter(|_| labelled).map(|x| format!("{x:+.2}")));
         row.extend(p.agreement.iter().map(|x| format!("{x:.2}")));
         rows.push(row);

@@ -8,7 +8,7 @@ use crate::told::by_chance;
 use mtz::assemble;
 use mtz::data::Part;
 use mtz::error::{Error, Result};
-use mtz::evaluate::{Agreement, Evaluation, Evidence, Kind, Options, Reference, evaluate};
+use mtz::evaluate::{Agreement, Evaluation, Options, OutputKind, Reference, evaluate};
 use mtz::graph::Graph;
 use mtz::plan::Joint;
 use serde_json::json;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 /// What the answers of the model are, compared with another one's.
-type Compared = (Agreement, Option<(Kind, Evidence)>);
+type Compared = (Agreement, Option<OutputKind>);
 
 pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
     let graph = mtz::onnx::read(&args.model.value)?.with_open_batch();
@@ -46,7 +46,8 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
             let reference = Reference::new(&original(other, &task)?, &feed, &feed.all(), args.kind, keep, options)?;
             let measured = reference.measure(&graph, heard)?;
             let result = measured.mistakes.as_ref().map(mtz::evaluate::Mistakes::evaluation);
-            (result, measured.agreement().map(|agreement| (agreement, reference.kind())))
+            let kind = measured.worst_output().and_then(|output| reference.kind(output));
+            (result, measured.agreement().map(|agreement| (agreement, kind)))
         }
     };
     let seconds = start.elapsed().as_secs_f64();
@@ -54,11 +55,12 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
     let samples = feed.len();
     let rate = samples as f64 / seconds.max(1e-9);
     if common.json {
-        let kind = compared.as_ref().and_then(|c| c.1);
+        let kind = compared.as_ref().and_then(|c| c.1.as_ref());
         let value = json!({
             "version": 1, "task": task, "error": result.map(|r| r.error), "loss": result.map(|r| r.loss), "samples": samples,
-            "agreement": compared.map(|c| c.0.percent), "agreement_error": compared.map(|c| c.0.standard_error),
-            "kind": kind.map(|k| k.0.to_string()), "kind_is_known": kind.map(|k| k.1.is_certain()),
+            "agreement": compared.as_ref().map(|c| c.0.percent), "agreement_error": compared.as_ref().map(|c| c.0.standard_error),
+            "kind": kind.map(|k| k.kind.to_string()), "kind_is_known": kind.map(|k| k.evidence.is_certain()),
+            "output": kind.map(|k| &k.name), "outputs": kind.map(|k| k.outputs),
             "seconds": seconds, "images_per_second": rate, "part": part,
         });
         show::result(&value.to_string());
@@ -75,7 +77,7 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
     }
     if let Some((agreement, kind)) = &compared {
         add("agreement %", format!("{:.2} ± {:.2}", agreement.percent, agreement.standard_error));
-        add("answers", kind.map_or("-".into(), |(kind, _)| kind.to_string()));
+        add("answers", kind.as_ref().map_or("-".into(), |k| k.kind.to_string()));
     }
     add("samples", format!("{samples} {part}"));
     // With two networks to run, the rate of one is not known.
@@ -83,8 +85,13 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
         add("images/s", format!("{rate:.0}"));
     }
     show::result(&show::table(&rows));
-    if let Some((kind, evidence)) = compared.and_then(|c| c.1).filter(|(_, evidence)| !evidence.is_certain()) {
-        show::note(&format!("{kind} is {evidence}; --kind KIND sets it"));
+    if let Some(OutputKind { name, outputs, kind, evidence }) = compared.and_then(|c| c.1) {
+        if outputs > 1 {
+            show::note(&format!("{name:?} agrees least of {outputs} outputs"));
+        }
+        if !evidence.is_certain() {
+            show::note(&format!("{kind} is {evidence}; --kind KIND sets it"));
+        }
     }
     let answers = graph.outputs().first().map_or(1, |id| graph[*id].shape.elements(1));
     if let Some(result) = result {

@@ -87,7 +87,7 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     mtz::onnx::write(&member.graph, &args.output)?;
     let seconds = begin.elapsed().as_secs_f64();
     let before = references.errors().first().copied().flatten();
-    let kind = references.iter().next().flatten().and_then(Reference::kind).map(|(kind, _)| kind);
+    let kind = references.iter().next().flatten().and_then(|r| r.kind(0)).map(|answers| answers.kind);
     let result = Told { name, before, pruned: right_after, after, kind, seconds };
     show_result(args, &pruned, &result, common);
     Ok(ExitCode::SUCCESS)

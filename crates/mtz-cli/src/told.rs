@@ -6,7 +6,7 @@ use crate::outputs;
 use crate::show::{self, Tint};
 use crate::values::quoted;
 use mtz::error::Result;
-use mtz::evaluate::{Evidence, Kind};
+use mtz::evaluate::{Kind, OutputKind};
 use mtz::pipeline::{LayerReport, Task, Zipped};
 use mtz::plan::Layer;
 use serde_json::{Value, json};
@@ -41,15 +41,15 @@ fn to_json(told: &Told, common: &Common) -> Value {
     };
     let of = |values: Option<&Vec<Option<f64>>>, t: usize| values.and_then(|v| v.get(t).copied().flatten());
     let per_task = tasks.iter().enumerate().map(|(t, task)| {
-        let kind = zipped.kinds.get(t).copied().flatten();
+        let kind = zipped.kinds.get(t).and_then(Option::as_ref);
         let value = json!({
             "error_before": of(Some(&zipped.error_before), t),
             "error_zipped": of(last.map(|l| &l.error_zipped), t),
             "error_after": of(last.map(|l| &l.error_after), t),
             "agreement_zipped": of(last.map(|l| &l.agreement_zipped), t),
             "agreement_after": of(last.map(|l| &l.agreement_after), t),
-            "kind": kind.map(|k| k.0.to_string()), "kind_is_known": kind.map(|k| k.1.is_certain()),
-            "kind_why": kind.map(|k| k.1.to_string()),
+            "kind": kind.map(|k| k.kind.to_string()), "kind_is_known": kind.map(|k| k.evidence.is_certain()),
+            "kind_why": kind.map(|k| k.evidence.to_string()), "output": kind.map(|k| &k.name), "outputs": kind.map(|k| k.outputs),
             "samples": task.test.as_ref().map(|(_, samples)| samples.len()), "part": told.parts.get(t),
         });
         (task.name.clone(), value)
@@ -329,13 +329,13 @@ fn agreement_rows(told: &Told) -> Vec<Vec<String>> {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (t, task) in told.tasks.iter().enumerate() {
         let of = |figures: fn(&LayerReport) -> &Vec<Option<f64>>| percent(&last(told.zipped, figures, t));
-        let kind = told.zipped.kinds.get(t).copied().flatten();
+        let kind = told.zipped.kinds.get(t).and_then(Option::as_ref);
         let samples = task.test.as_ref().map_or(0, |(_, samples)| samples.len());
         rows.push(vec![
             task.name.clone(),
             of(|l| &l.agreement_zipped),
             of(|l| &l.agreement_after),
-            kind.map_or("-".into(), |(kind, _)| kind.to_string()),
+            kind.map_or("-".into(), |k| k.kind.to_string()),
             format!("{samples} {}", told.parts.get(t).copied().unwrap_or_default()),
         ]);
     }
@@ -344,7 +344,7 @@ fn agreement_rows(told: &Told) -> Vec<Vec<String>> {
 
 /// What agreement means here, in a line for each kind of answer, and which kinds are a guess.
 fn about_agreement(told: &Told) -> String {
-    let kinds: Vec<(Kind, Evidence)> = told.zipped.kinds.iter().copied().flatten().collect();
+    let kinds: Vec<&OutputKind> = told.zipped.kinds.iter().flatten().collect();
     let meanings = [
         (Kind::Classes, "classes: the first answer is the original network's"),
         (Kind::Attributes, "attributes: yes-or-no answers that are the original network's"),
@@ -352,12 +352,15 @@ fn about_agreement(told: &Told) -> String {
     ];
     let mut lines: Vec<String> = meanings
         .iter()
-        .filter(|(kind, _)| kinds.iter().any(|(own, _)| own == kind))
+        .filter(|(kind, _)| kinds.iter().any(|own| own.kind == *kind))
         .map(|(_, meaning)| (*meaning).to_owned())
         .collect();
     for (task, kind) in told.tasks.iter().zip(&told.zipped.kinds) {
-        if let Some((kind, evidence)) = kind.filter(|(_, evidence)| !evidence.is_certain()) {
-            let name = &task.name;
+        let (Some(OutputKind { name: output, outputs, kind, evidence }), name) = (kind, &task.name) else { continue };
+        if *outputs > 1 {
+            lines.push(format!("{name}: {output:?} agrees least of its {outputs} outputs"));
+        }
+        if !evidence.is_certain() {
             lines.push(format!("{name}: {kind} is {evidence}; --kind {}=KIND sets it", quoted(name)));
         }
     }

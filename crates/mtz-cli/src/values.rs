@@ -1,6 +1,5 @@
 //! What is typed as a value: sizes, parts, numbers; and how values are typed again.
 
-use mtz::budget::Size;
 use mtz::evaluate::Kind;
 use std::ffi::OsString;
 
@@ -36,6 +35,24 @@ pub fn memory(text: &str) -> Result<u64, String> {
         _ => return Err(wrong()),
     };
     digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).ok_or_else(wrong)
+}
+
+/// How large a file may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    /// As a part of the given files.
+    Part(f64),
+    Bytes(u64),
+}
+
+impl Size {
+    /// In bytes, if the given files take so many.
+    pub fn of(self, given: u64) -> u64 {
+        match self {
+            Self::Part(part) => (part * given as f64) as u64,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// `60%` or `0.6`, or bytes like `30MB` (millions, as files are measured) or `30MiB`.

@@ -10,9 +10,9 @@ use crate::samples::{self, Prepared};
 use crate::show;
 use crate::tasks::{Named, check_names, value_for};
 use crate::told::{Told, show_result};
-use crate::values::quoted;
+use crate::values::{Size, quoted};
 use mtz::assemble;
-use mtz::budget::{Found, Size};
+use mtz::budget::Found;
 use mtz::data::{Feed, Part, without_a_tenth};
 use mtz::error::{Error, Result};
 use mtz::graph::Graph;
@@ -34,7 +34,8 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     check_outputs(args)?;
-    let budget = budget::asked(args)?;
+    let bytes_before = args.models.iter().map(|m| outputs::model_bytes(&m.value)).sum();
+    let budget = budget::asked(args, bytes_before)?;
     let (share, share_of) = read_share(&args.share)?;
     if share == Share::Count(1) {
         show::warning("--share 1 is one unit of every layer; 100% or 1.0 is all of them");
@@ -84,8 +85,9 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     });
     let begin = Instant::now();
     let stop = |e| stopped(e, args);
-    let found =
-        budget.map(|budget| budget::find(budget, &start, &tasks, &plan, common, || STOP.load(Ordering::SeqCst)));
+    let bytes = |joint: &Joint| mtz::onnx::file_bytes(&as_written(args, joint, &data)?.1);
+    let stopped = || STOP.load(Ordering::SeqCst);
+    let found = budget.map(|budget| budget::find(budget, &start, &tasks, &plan, bytes, common, stopped));
     let found = found.transpose().map_err(stop)?;
     let plain = match &found {
         Some(_) => None,
@@ -96,20 +98,20 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     };
     let seconds = begin.elapsed().as_secs_f64();
     write(args, &zipped.joint, &data)?;
-    let missed = missed(args, found.as_ref());
+    let missed = missed(args, found.as_ref(), bytes_before);
     let told = Told {
         zipped,
         tasks: &tasks,
         seconds,
         parts: data.iter().map(TaskData::part).collect(),
         output: &args.output,
-        bytes_before: args.models.iter().map(|m| outputs::model_bytes(&m.value)).sum(),
+        bytes_before,
         checked: !args.no_check,
         data: flags_to_measure(args, &names, &data)?,
         budget: found.as_ref().map(|found| budget::to_json(args, found, &missed, &start)),
     };
     if let Some(found) = found.as_ref().filter(|_| !common.json) {
-        show::result(&budget::table(found, &tasks, zipped.parameters_before));
+        show::result(&budget::table(found, &tasks, bytes_before));
         show::result("");
     }
     show_result(&told, args.report.as_deref(), common)?;
@@ -124,14 +126,14 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
 }
 
 /// What of the budget is missed, by the search or by the file as it was written.
-fn missed(args: &Zip, found: Option<&Found>) -> Vec<String> {
+fn missed(args: &Zip, found: Option<&Found>, bytes_before: u64) -> Vec<String> {
     let mut missed = found.map_or_else(Vec::new, |found| found.missed.clone());
     let bytes = outputs::model_bytes(&args.output);
-    if let Some(Size::Bytes(most)) = args.target_size
+    if let Some(most) = args.target_size.map(|size: Size| size.of(bytes_before))
         && bytes > most
         && missed.is_empty()
     {
-        missed.push(format!("the file has {}, {} are allowed", show::bytes(bytes), show::bytes(most)));
+        missed.push(format!("the file takes {bytes} bytes, {most} are allowed"));
     }
     missed
 }
@@ -292,27 +294,36 @@ fn plan_of(args: &Zip, start: &Joint, (share, share_of): (Share, Vec<(String, Sh
     }
 }
 
+/// The joint model as it is written, with preprocessing if that becomes part of it, and as a graph.
+fn as_written<'j>(args: &Zip, joint: &'j Joint, data: &[TaskData]) -> Result<(Cow<'j, Joint>, Graph)> {
+    let mut written = Cow::Borrowed(joint);
+    if args.preprocessing {
+        let mut with = joint.clone();
+        for (member, TaskData { train, .. }) in joint.members.iter().zip(data) {
+            let normalisation = samples::normalisation(&args.data, &member.name)?;
+            with = assemble::with_preprocessing(&with, &member.name, &normalisation, train.feed.is_bytes())?;
+        }
+        with.round()?;
+        written = Cow::Owned(with);
+    }
+    let graph = assemble::to_graph(&written, args.common_input)?;
+    Ok((written, graph))
+}
+
 /// Writes the joint model. Before it gets its name it is read back and compared with what is in memory, on some samples of every task.
 fn write(args: &Zip, joint: &Joint, data: &[TaskData]) -> Result<()> {
     /// Samples that are compared.
     const COMPARED: usize = 8;
     let some = |feed: &Feed| -> Vec<usize> { (0..feed.len().min(COMPARED)).collect() };
     let mut samples = data.iter().map(|d| d.train.feed.batch(&some(&d.train.feed))).collect::<Result<Vec<_>>>()?;
-    let mut written = Cow::Borrowed(joint);
+    let (written, graph) = as_written(args, joint, data)?;
     if args.preprocessing {
-        let mut with = joint.clone();
-        for ((t, member), TaskData { train, .. }) in joint.members.iter().enumerate().zip(data) {
-            let normalisation = samples::normalisation(&args.data, &member.name)?;
-            with = assemble::with_preprocessing(&with, &member.name, &normalisation, train.feed.is_bytes())?;
-            let raw = train.feed.raw_batch(&some(&train.feed))?;
-            let prepared = std::mem::replace(&mut samples[t], raw);
-            let networks = (&member.graph, &with.members[t].graph);
-            assemble::check_preprocessing(&member.name, networks, (&prepared, &samples[t]))?;
+        let members = joint.members.iter().zip(&written.members);
+        for ((before, with), (samples, TaskData { train, .. })) in members.zip(samples.iter_mut().zip(data)) {
+            let prepared = std::mem::replace(samples, train.feed.raw_batch(&some(&train.feed))?);
+            assemble::check_preprocessing(&before.name, (&before.graph, &with.graph), (&prepared, samples))?;
         }
-        with.round()?;
-        written = Cow::Owned(with);
     }
-    let graph = assemble::to_graph(&written, args.common_input)?;
     if args.no_check {
         return mtz::onnx::write(&graph, &args.output);
     }

@@ -24,6 +24,7 @@ use crate::pipeline::{
     self, Plan, References, Spare, Task, Zipped, aligned, chosen, paired_in_order, retrain_all, zip,
 };
 use crate::plan::{Joint, Source};
+use crate::random;
 use std::ops::ControlFlow;
 
 /// What must hold; at least one of them.
@@ -36,19 +37,10 @@ pub struct Budget {
     /// Standard errors of what was lost on them that must fit in as well; 0 takes it as measured. A search takes what just fits: of two points that lose
     /// the same, the one that was lucky.
     pub margin: f64,
-    /// How large the joint model may be.
-    pub target_size: Option<Size>,
+    /// How many bytes the file of the joint model may take.
+    pub target_bytes: Option<u64>,
     /// Shared weights at least, in units of the mean network (the paper's measure).
     pub min_sharing: Option<f64>,
-}
-
-/// How large a joint model may be.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Size {
-    /// In units of all networks together.
-    Part(f64),
-    /// In bytes of the file.
-    Bytes(u64),
 }
 
 /// One way to share, measured.
@@ -58,6 +50,8 @@ pub struct Point {
     pub shares: Vec<f64>,
     /// Parameters of the joint model.
     pub parameters: usize,
+    /// Bytes of its file.
+    pub file_bytes: u64,
     /// Shared weights in units of the mean network.
     pub sharing: f64,
     /// Points of error each task lost on held-out samples.
@@ -115,18 +109,25 @@ pub struct Found {
 /// Zips while the search closes in, without retraining and with it: to a thirty-second and to an eighth of what can be saved.
 const STEPS: usize = 5;
 const RETRAINED_STEPS: usize = 3;
-/// Tries to reach a size: the prediction does not know how pairs of several tasks overlap.
+/// Tries to reach a size: a prediction does not know how pairs of several tasks overlap, nor which blocks a file has.
 const CORRECTIONS: usize = 4;
 
 /// News of the search: how many zips are done, and what is being done.
 pub type News<'n> = (usize, &'n str);
 
-/// Finds out how much to share. `made` sees every joint model on the way.
+/// Bytes of the file of a joint model, as it is written without further ado.
+pub fn file_bytes(joint: &Joint) -> Result<u64> {
+    onnx::file_bytes(&assemble::to_graph(joint, false)?)
+}
+
+/// Finds out how much to share. `file_bytes` says how large the file of a joint model will be, `made` sees every joint
+/// model on the way.
 pub fn search(
     start: &Joint,
     tasks: &[Task],
     plan: &Plan,
     budget: &Budget,
+    file_bytes: impl Fn(&Joint) -> Result<u64>,
     mut listen: impl FnMut(News) -> ControlFlow<()>,
     mut made: impl FnMut(&Point, &Joint) -> Result<()>,
 ) -> Result<Found> {
@@ -134,7 +135,6 @@ pub fn search(
         return Err(Error::data(format!("the error of {} cannot be measured without labels", task.name))
             .hint("give labels, or use --min-agreement, which needs none"));
     }
-    let budget = &budget.without_descriptions(start, plan)?;
     let (mut learning, mut measuring, mut held_out) = (Vec::new(), Vec::new(), Vec::new());
     for task in tasks {
         let all: Vec<usize> = task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect());
@@ -204,6 +204,7 @@ pub fn search(
         let point = Point {
             shares: shares.to_vec(),
             parameters: zipped.joint.parameters().0,
+            file_bytes: file_bytes(&zipped.joint)?,
             sharing: sharing(&zipped.joint, start),
             increase,
             standard_error,
@@ -222,6 +223,7 @@ pub fn search(
     let nothing = Point {
         shares: vec![0.0; names.len()],
         parameters: start.parameters().0,
+        file_bytes: file_bytes(start)?,
         sharing: sharing(start, start),
         increase: vec![0.0; tasks.len()],
         standard_error: vec![0.0; tasks.len()],
@@ -238,10 +240,14 @@ pub fn search(
     let (chosen, zipped) = if budget.limits_quality() {
         search.for_quality(nothing.clone(), zipped)?
     } else {
+        // What files hold beside weights is seen in one whose units are paired anyhow.
+        let half = shuffled(paired_in_order(start, &with_shares(plan, &names, &savings.shares(0.5))), plan.seed);
+        let each = start.element().bytes() as u64;
+        let beside = file_bytes(&half)?.saturating_sub(each * half.parameters().0 as u64);
         // How much is saved can be counted, if only two tasks share: their pairs do not overlap.
         let counted = |part: f64| {
             let joint = paired_in_order(start, &with_shares(plan, &names, &savings.shares(part)));
-            budget.sizes_missed(joint.parameters().0, sharing(&joint, start), start).is_empty()
+            (beside + each * joint.parameters().0 as u64, sharing(&joint, start))
         };
         search.for_size(start, counted, zipped)?
     };
@@ -315,36 +321,48 @@ impl Search<'_, '_> {
         }
     }
 
-    /// As little as reaches the size: what is `counted` to reach it, and a little more as long as a zip does not. Sizes need no retraining; the last point has it.
+    /// As little as reaches the size: what is `counted` to reach it (bytes of the file, shared weights), and if a zip
+    /// does not, what is counted to reach more by as much as was missing. Sizes need no retraining; the last point has it.
     fn for_size(
         &mut self,
         start: &Joint,
-        counted: impl Fn(f64) -> bool,
+        counted: impl Fn(f64) -> (u64, f64),
         everything: Zipped,
     ) -> Result<(usize, Zipped)> {
-        /// Halvings of the part to share, and what is added to it.
+        /// Halvings of the part to share.
         const HALVINGS: usize = 10;
-        const MORE: f64 = 0.01;
+        /// The least that a correction adds, as a part of the size.
+        const STEP: f64 = 1e-3;
         let (mut best, mut zipped) = (0, everything);
         // If sharing everything is not enough, it is still the best there is.
         if self.budget.missed(&self.points[0], start).is_empty() {
-            let (mut low, mut part) = (0.0, 1.0);
-            for _ in 0..HALVINGS {
-                let middle = (low + part) / 2.0;
-                if counted(middle) {
-                    part = middle;
-                } else {
-                    low = middle;
+            let most = self.budget.target_bytes.unwrap_or(u64::MAX);
+            let least = self.budget.min_sharing.unwrap_or(0.0);
+            let (mut bytes, mut sharing) = (most, least);
+            for _ in 0..CORRECTIONS {
+                let (mut low, mut part) = (0.0, 1.0);
+                for _ in 0..HALVINGS {
+                    let middle = (low + part) / 2.0;
+                    let reached = counted(middle);
+                    if reached.0 <= bytes && reached.1 >= sharing {
+                        part = middle;
+                    } else {
+                        low = middle;
+                    }
                 }
-            }
-            for correction in 0..CORRECTIONS {
                 let tried = self.try_shares(&self.savings.shares(part), 0, None)?;
                 let last = self.points.len() - 1;
-                if self.budget.missed(&self.points[last], start).is_empty() {
+                let point = &self.points[last];
+                if self.budget.missed(point, start).is_empty() {
                     (best, zipped) = (last, tried);
                     break;
                 }
-                part = (part + MORE * 2f64.powi(correction as i32)).min(1.0);
+                if point.file_bytes > most {
+                    bytes = bytes.saturating_sub((point.file_bytes - most).max((STEP * most as f64) as u64));
+                }
+                if point.sharing < least {
+                    sharing += (least - point.sharing).max(STEP * least);
+                }
             }
         }
         if self.retrain > 0 {
@@ -371,27 +389,6 @@ impl Budget {
         }
     }
 
-    /// The same, where a size in bytes is what weights may take, at four bytes each: descriptions of nodes, indices and names take room in a file, too. How much
-    /// depends little on how many units are shared; half of them stand for all.
-    fn without_descriptions(&self, start: &Joint, plan: &Plan) -> Result<Self> {
-        let Some(Size::Bytes(bytes)) = self.target_size else { return Ok(*self) };
-        let half = Plan { share: Share::Fraction(0.5), share_of: Vec::new(), ..plan.clone() };
-        let joint = paired_in_order(start, &half);
-        let each = start.element().bytes() as u64;
-        let file = onnx::to_bytes(&assemble::to_graph(&joint, false)?)?.len() as u64;
-        let descriptions = file.saturating_sub(each * joint.parameters().0 as u64);
-        let weights = bytes.saturating_sub(descriptions) / each;
-        Ok(Self { target_size: Some(Size::Bytes(4 * weights)), ..*self })
-    }
-
-    /// Parameters the joint model may have.
-    fn parameters(&self, start: &Joint) -> Option<usize> {
-        self.target_size.map(|size| match size {
-            Size::Part(part) => (start.parameters().0 as f64 * part) as usize,
-            Size::Bytes(bytes) => usize::try_from(bytes / 4).unwrap_or(usize::MAX),
-        })
-    }
-
     /// What of it a point misses.
     fn missed(&self, point: &Point, start: &Joint) -> Vec<String> {
         let mut missed = Vec::new();
@@ -410,7 +407,12 @@ impl Budget {
                 missed.push(format!("{kept:.2} % of the answers are the original's{margin}, {limit} % are asked for"));
             }
         }
-        missed.extend(self.sizes_missed(point.parameters, point.sharing, start));
+        if let Some(most) = self.target_bytes.filter(|most| point.file_bytes > *most) {
+            missed.push(format!("the file takes {} bytes, {most} are allowed", point.file_bytes));
+        }
+        if let Some(least) = self.min_sharing.filter(|least| point.sharing < *least) {
+            missed.push(format!("{:.3} networks are shared, {least} are asked for", point.sharing));
+        }
         if self.limits_quality() && point.sharing <= sharing(start, start) {
             missed.push("nothing can be shared".into());
         }
@@ -421,24 +423,24 @@ impl Budget {
         let margin = self.margin * standard_error;
         if margin > 0.0 { format!(" (and {margin:.2} of margin)") } else { String::new() }
     }
-
-    /// What of the sizes asked for is missed.
-    fn sizes_missed(&self, parameters: usize, sharing: f64, start: &Joint) -> Vec<String> {
-        let mut missed = Vec::new();
-        if let Some(limit) = self.parameters(start).filter(|limit| parameters > *limit) {
-            missed.push(format!("{parameters} parameters are left, {limit} are allowed"));
-        }
-        if let Some(least) = self.min_sharing.filter(|least| sharing < *least) {
-            missed.push(format!("{sharing:.3} networks are shared, {least} are asked for"));
-        }
-        missed
-    }
 }
 
 /// Shared weights in units of the mean network (the paper's measure).
 pub fn sharing(joint: &Joint, start: &Joint) -> f64 {
     let all: usize = start.members.iter().map(|m| m.graph.parameters()).sum();
     (joint.parameters().1 * start.members.len()) as f64 / all.max(1) as f64
+}
+
+/// The joint model with the units of all tasks but the first in random order, as pairs of units are: files say in which
+/// order tasks take their units.
+fn shuffled(mut joint: Joint, seed: u64) -> Joint {
+    for (t, member) in (0..).zip(&mut joint.members).skip(1) {
+        for (l, (units, aligned)) in (0..).zip(member.units.iter_mut().zip(&mut member.aligned)) {
+            let order = random::permutation(random::bits(seed, 1000 * t + l), units.len());
+            (*units, *aligned) = order.iter().map(|i| (units[*i], aligned[*i])).unzip();
+        }
+    }
+    joint
 }
 
 /// The plan with a share for every layer.
@@ -564,6 +566,7 @@ mod tests {
         let point = |parameters, increase: [f64; 2]| Point {
             shares: Vec::new(),
             parameters,
+            file_bytes: 4 * parameters as u64,
             sharing: 0.0,
             increase: increase.to_vec(),
             standard_error: vec![0.0; 2],

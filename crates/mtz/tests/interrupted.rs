@@ -4,7 +4,7 @@
 mod noise;
 
 use mtz::architecture::{self, Task as Shape};
-use mtz::budget::{Budget, Point, Size, search};
+use mtz::budget::{Budget, Point, file_bytes, search};
 use mtz::data::Feed;
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
@@ -106,7 +106,7 @@ fn a_finished_part_of_a_search_is_not_retrained_again() {
     let start = Joint::beside(vec![Joint::single("a".into(), a).unwrap(), Joint::single("b".into(), b).unwrap()]);
     let start = start.unwrap();
     let tasks = ["a", "b"].map(|name| Task { test: None, ..Task::whole(name, &feed, &feed) });
-    let budget = Budget { target_size: Some(Size::Part(0.8)), ..Budget::default() };
+    let budget = Budget { target_bytes: Some(file_bytes(&start).unwrap() / 5 * 4), ..Budget::default() };
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(Some(folder.path()));
     let run = || {
@@ -119,7 +119,7 @@ fn a_finished_part_of_a_search_is_not_retrained_again() {
             models.push(onnx::to_bytes(&assemble::to_graph(joint, false)?)?);
             Ok(())
         };
-        search(&start, &tasks, &plan, &budget, listen, keep).unwrap();
+        search(&start, &tasks, &plan, &budget, file_bytes, listen, keep).unwrap();
         (steps, models)
     };
     let (first, second) = (run(), run());

@@ -7,7 +7,7 @@ use super::{Making, Notebook, Outcome, Workshop, beside, series};
 use crate::progress::{Stages, Training};
 use crate::show;
 use crate::train::build_for;
-use mtz::budget::{Budget, search, sharing};
+use mtz::budget::{Budget, file_bytes, search, sharing};
 use mtz::chart::{Chart, Point, Series};
 use mtz::data::{Normalisation, Part, without_a_tenth};
 use mtz::error::{Error, Result};
@@ -286,7 +286,7 @@ fn adaptive_shares(
         bar.advance((0.0, 0.0), &format!("searching, zip {}", done + 1), what);
         ControlFlow::Continue(())
     };
-    let found = search(start, tasks, &plan, &budget, listen, |point, joint| {
+    let found = search(start, tasks, &plan, &budget, file_bytes, listen, |point, joint| {
         notebook.kept(&name_of(limit, point.parameters, point.iterations), || Ok(joint.clone())).map(|_| ())
     })?;
     bar.finish();

@@ -40,7 +40,12 @@ pub struct Measured {
 impl Measured {
     /// The task as a whole: no better than the worst of its outputs.
     pub fn agreement(&self) -> Option<Agreement> {
-        self.outputs.iter().min_by(|a, b| a.percent.total_cmp(&b.percent)).copied()
+        self.worst_output().and_then(|k| self.outputs.get(k)).copied()
+    }
+
+    /// The output that agrees least, the first of equal ones.
+    pub fn worst_output(&self) -> Option<usize> {
+        (0..self.outputs.len()).min_by(|a, b| self.outputs[*a].percent.total_cmp(&self.outputs[*b].percent))
     }
 
     /// The error on labels in percent.
@@ -52,6 +57,19 @@ impl Measured {
     pub fn divergence(&self) -> f64 {
         self.outputs.iter().map(|o| o.divergence).sum()
     }
+}
+
+/// What the answers of an output are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputKind {
+    /// Its name.
+    pub name: String,
+    /// How many outputs the network has.
+    pub outputs: usize,
+    /// What its numbers stand for.
+    pub kind: Kind,
+    /// Why they are taken for that.
+    pub evidence: Evidence,
 }
 
 /// One output of the original network.
@@ -132,9 +150,11 @@ impl<'a> Reference<'a> {
         self.samples.len()
     }
 
-    /// What the answers are and why: those of the first output.
-    pub fn kind(&self) -> Option<(Kind, Evidence)> {
-        self.outputs.first().map(|o| (o.answer.kind, o.answer.evidence))
+    /// What an output is, and why.
+    pub fn kind(&self, output: usize) -> Option<OutputKind> {
+        let ReferenceOutput { name, answer, .. } = self.outputs.get(output)?;
+        let (kind, evidence) = (answer.kind, answer.evidence);
+        Some(OutputKind { name: name.clone(), outputs: self.outputs.len(), kind, evidence })
     }
 
     /// Runs another network on the same samples and compares.

@@ -1,8 +1,10 @@
 //! What a network's answers are: one of several classes, yes-or-no attributes, or values. Errors, agreement and retraining all depend on it.
 //!
 //! The kind is found out: what the caller asks for comes first, then labels, then the operator the network ends in. Many exported classifiers end in plain
-//! logits. The gradient of softmax cross-entropy adds up to zero over the classes, so training hardly moves the sum of the logits: outputs whose
-//! sum stays the same from sample to sample, while each of them varies, are taken for classes. That is a guess, and marked as one.
+//! logits. The gradient of softmax cross-entropy adds up to zero over the classes, so training hardly moves the sum of
+//! the logits: outputs whose sum stays the same from sample to sample, while each of them varies, are taken for classes
+//! if many of them are the largest now and then. The landmarks of a face may add up to a constant, too, but always the
+//! same ones are the largest. That is a guess, and marked as one.
 
 use crate::data::Labels;
 use crate::graph::{Graph, ValueId};
@@ -191,8 +193,14 @@ fn usual_axis(shape: &[usize]) -> usize {
 /// ```
 ///
 /// is 1 for K numbers that know nothing of each other, K for equal ones, and near 0 for the logits of a classifier.
+/// Classes are also the first answer now and then: with p_k the part of the positions where z_k is the largest, their
+/// effective number exp(−Σ p_k log p_k) is near K for balanced classes and stays small for coordinates, each of which
+/// has a place of its own. Where the answers are one-sided, the guess is the cautious one: values.
 fn constant_sum_axis(seen: &[&Tensor]) -> Option<usize> {
     const LIMIT: f64 = 0.2;
+    /// The part of the classes that must be first answers. Two numbers with a constant sum are classes in any case.
+    const ANSWERING: f64 = 0.125;
+    const FEWEST: f64 = 1.5;
     /// Positions that are looked at, at least and at most: a few samples add up to anything, and more of them tell nothing new.
     const LEAST: usize = 32;
     const POSITIONS: usize = 100_000;
@@ -207,6 +215,7 @@ fn constant_sum_axis(seen: &[&Tensor]) -> Option<usize> {
         }
         let mut each = vec![(0.0f64, 0.0f64); classes];
         let (mut mean, mut count) = ((0.0f64, 0.0f64), 0usize);
+        let mut first_answers = vec![0usize; classes];
         let add = |sums: &mut (f64, f64), x: f64| *sums = (sums.0 + x, sums.1 + x * x);
         'all: for tensor in seen {
             for block in tensor.data().chunks_exact(classes * inner) {
@@ -214,21 +223,36 @@ fn constant_sum_axis(seen: &[&Tensor]) -> Option<usize> {
                     if count == POSITIONS {
                         break 'all;
                     }
-                    let mut sum = 0.0;
+                    let (mut sum, mut largest) = (0.0, (0, f64::NEG_INFINITY));
                     for (k, sums) in each.iter_mut().enumerate() {
                         let x = f64::from(block[k * inner + position]);
                         add(sums, x);
                         sum += x;
+                        if x > largest.1 {
+                            largest = (k, x);
+                        }
                     }
                     add(&mut mean, sum / classes as f64);
+                    first_answers[largest.0] += 1;
                     count += 1;
                 }
             }
         }
         let variance = |(sum, squares): (f64, f64)| (squares - sum * sum / count as f64) / count as f64;
         let single = each.into_iter().map(variance).sum::<f64>() / classes as f64;
-        count >= LEAST && single > 0.0 && classes as f64 * variance(mean) < LIMIT * single
+        let wanted = (ANSWERING * classes.min(count) as f64).max(FEWEST);
+        count >= LEAST
+            && single > 0.0
+            && classes as f64 * variance(mean) < LIMIT * single
+            && (classes == 2 || effective_number(&first_answers) >= wanted)
     })
+}
+
+/// How many of several things occur, rare ones counted less: exp(−Σ p log p).
+fn effective_number(counts: &[usize]) -> f64 {
+    let all = counts.iter().sum::<usize>() as f64;
+    let parts = counts.iter().filter(|n| **n > 0).map(|n| *n as f64 / all);
+    (-parts.map(|p| p * p.ln()).sum::<f64>()).exp()
 }
 
 #[cfg(test)]
@@ -262,6 +286,21 @@ mod tests {
         let landmarks = rows(200, 136, |s, k| noise(s, 0) + 0.2 * noise(s, k) + k as f32);
         assert_eq!(answer(&landmarks, None, None).0, Kind::Values);
         assert_eq!(answer(&rows(200, 1, noise), None, None).0, Kind::Values);
+    }
+
+    /// A face in the middle of the image that turns a little: x and y around a mean shape add up to about the same.
+    #[test]
+    fn landmarks_that_add_up_to_a_constant_are_values() {
+        let place = |k: usize| (10.0 * noise(0, 2 * k), 10.0 * noise(0, 2 * k + 1));
+        fn noise(s: usize, k: usize) -> f32 {
+            random::normal(11, (s * 1000 + k) as u64)
+        }
+        let turned = rows(200, 136, |s, k| {
+            let ((x, y), (sin, cos)) = (place(k / 2), (0.2 * noise(s + 1, 0)).sin_cos());
+            let own = if k % 2 == 0 { cos * x - sin * y } else { sin * x + cos * y };
+            32.0 + own + 0.5 * noise(s + 1, 1 + k)
+        });
+        assert_eq!(answer(&turned, None, None), (Kind::Values, Evidence::None));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod agreement;
 mod answers;
 
-pub use agreement::{Agreement, Measured, Reference, ReferenceOutput};
+pub use agreement::{Agreement, Measured, OutputKind, Reference, ReferenceOutput};
 pub use answers::{Answer, Ending, Evidence, Kind, Scores};
 
 use crate::data::{Feed, Labels};

@@ -16,4 +16,4 @@ mod tensors;
 mod write;
 
 pub use read::{NEWEST_OPSET, OLDEST_OPSET, parse, read, read_bytes};
-pub use write::{LARGEST, to_bytes, write, write_checked};
+pub use write::{LARGEST, file_bytes, to_bytes, write, write_checked};

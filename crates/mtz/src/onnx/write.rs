@@ -51,6 +51,20 @@ fn write_if(graph: &Graph, path: &Path, complete: impl FnOnce(&Path) -> Result<(
 
 /// The model file as bytes.
 pub fn to_bytes(graph: &Graph) -> Result<Vec<u8>> {
+    let model = model(graph)?;
+    if u64::try_from(model.encoded_len()).is_ok_and(|bytes| bytes > LARGEST) {
+        return Err(Error::limit("the model is larger than the 2 GiB a single ONNX file can hold"));
+    }
+    Ok(model.encode_to_vec())
+}
+
+/// How many bytes that are.
+pub fn file_bytes(graph: &Graph) -> Result<u64> {
+    Ok(u64::try_from(model(graph)?.encoded_len()).unwrap_or(u64::MAX))
+}
+
+/// The model file as a message.
+fn model(graph: &Graph) -> Result<ModelProto> {
     let opset = graph.nodes().iter().map(|n| n.op.since()).max().unwrap_or(BASE_OPSET).max(BASE_OPSET);
     let mut writer = Writer {
         graph,
@@ -68,7 +82,7 @@ pub fn to_bytes(graph: &Graph) -> Result<Vec<u8>> {
         writer.node(node, opset)?;
     }
     writer.casts_of_outputs();
-    let model = ModelProto {
+    Ok(ModelProto {
         // The first IR version that allows the opset: 15 came with 8, 19 with 9.
         ir_version: if opset >= 19 { 9 } else { 8 },
         producer_name: "mtz".to_owned(),
@@ -80,11 +94,7 @@ pub fn to_bytes(graph: &Graph) -> Result<Vec<u8>> {
             .iter()
             .map(|(key, value)| StringStringEntryProto { key: key.clone(), value: value.clone() })
             .collect(),
-    };
-    if u64::try_from(model.encoded_len()).is_ok_and(|bytes| bytes > LARGEST) {
-        return Err(Error::limit("the model is larger than the 2 GiB a single ONNX file can hold"));
-    }
-    Ok(model.encode_to_vec())
+    })
 }
 
 /// The graph's message in the making.

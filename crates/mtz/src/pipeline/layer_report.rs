@@ -1,5 +1,7 @@
 //! What happened to one layer, for reports and for checkpoints.
 
+use super::measure::{agreement_of, errors_of};
+use crate::evaluate::Measured;
 use crate::merge::Merged;
 use serde_json::{Value as Json, json};
 
@@ -31,6 +33,8 @@ pub struct LayerReport {
     pub agreement_zipped: Vec<Option<f64>>,
     /// Agreement after retraining.
     pub agreement_after: Vec<Option<f64>>,
+    /// The output of each task that agrees least at the end: that is the task's agreement.
+    pub worst_output: Vec<Option<usize>>,
     /// Iterations of retraining.
     pub iterations: usize,
     /// How far the weights went where retraining led ([`Retrained::kept`](super::Retrained::kept)).
@@ -54,6 +58,13 @@ impl LayerReport {
         errors.any(|(seen, held_out)| held_out > WORTH && held_out > BY_HEART * seen)
     }
 
+    /// What was measured last.
+    pub(super) fn set_after(&mut self, measured: &[Option<Measured>]) {
+        self.error_after = errors_of(measured);
+        self.agreement_after = agreement_of(measured);
+        self.worst_output = measured.iter().map(|m| m.as_ref()?.worst_output()).collect();
+    }
+
     /// For a checkpoint.
     pub(super) fn to_json(&self) -> Json {
         let m = &self.merged;
@@ -61,7 +72,7 @@ impl LayerReport {
             "name": self.name, "units": self.units, "inputs": self.inputs, "seen": self.seen, "samples": self.samples,
             "fit_seen": self.fit_seen, "fit_held_out": self.fit_held_out, "error_zipped": self.error_zipped,
             "error_after": self.error_after, "agreement_zipped": self.agreement_zipped, "agreement_after": self.agreement_after,
-            "iterations": self.iterations, "kept": self.kept, "losses": self.losses, "seconds": self.seconds, "shared": m.shared,
+            "worst_output": self.worst_output, "iterations": self.iterations, "kept": self.kept, "losses": self.losses, "seconds": self.seconds, "shared": m.shared,
             "distance": m.distance, "distances": m.distances, "apart": m.apart, "typical": m.typical, "ridge": m.ridge, "raised": m.raised,
         })
     }
@@ -91,6 +102,7 @@ impl LayerReport {
             error_after: optional_numbers(&json["error_after"]),
             agreement_zipped: optional_numbers(&json["agreement_zipped"]),
             agreement_after: optional_numbers(&json["agreement_after"]),
+            worst_output: json["worst_output"].as_array()?.iter().map(count).collect(),
             iterations: count(&json["iterations"])?,
             kept: json["kept"].as_f64().map(|kept| kept as f32),
             losses: json["losses"]
@@ -125,6 +137,7 @@ mod tests {
             error_after: vec![Some(0.5), None],
             agreement_zipped: vec![Some(99.0), Some(98.0)],
             agreement_after: vec![None, Some(99.5)],
+            worst_output: vec![Some(1), None],
             iterations: 3,
             kept: Some(0.5),
             losses: vec![(1, vec![0.25, 0.5])],

@@ -22,7 +22,7 @@ pub use settings::{Aim, Plan, Task};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::evaluate::{Evidence, Kind, Reference};
+use crate::evaluate::{OutputKind, Reference};
 use crate::fingerprint::Fingerprint;
 use crate::graph::Graph;
 use crate::merge::{self, Align, Recipe, Share, merge_layer};
@@ -46,8 +46,8 @@ pub struct Zipped {
     pub joint: Joint,
     /// Error of each original network.
     pub error_before: Vec<Option<f64>>,
-    /// What each task's answers are, and why; nothing for a task without test samples.
-    pub kinds: Vec<Option<(Kind, Evidence)>>,
+    /// What each task's answers are, of its output that agrees least; nothing for a task without test samples.
+    pub kinds: Vec<Option<OutputKind>>,
     /// Layer by layer.
     pub layers: Vec<LayerReport>,
     /// Parameters of what was given.
@@ -169,14 +169,16 @@ pub fn zip(
             fit_held_out: fit.held_out,
             samples: references.iter().next().flatten().map_or(0, Reference::samples),
             error_zipped: errors_of(&zipped),
-            error_after: errors_of(&zipped),
+            error_after: Vec::new(),
             agreement_zipped: agreement_of(&zipped),
-            agreement_after: agreement_of(&zipped),
+            agreement_after: Vec::new(),
+            worst_output: Vec::new(),
             iterations: 0,
             kept: None,
             losses: Vec::new(),
             seconds: begin.elapsed().as_secs_f64(),
         };
+        report.set_after(&zipped);
         // The paper retrains after each layer. With targets nothing is lost on the way, and all iterations together at the end do more.
         if plan.recipe == Recipe::Paper && plan.retrain > 0 {
             // Weights that were passed will change, and retraining needs the room.
@@ -197,7 +199,7 @@ pub fn zip(
         measure_rounded(&mut joint, layers.last_mut(), &references)?;
     }
     let error_before = references.errors();
-    let kinds = references.iter().map(|r| r.and_then(Reference::kind)).collect();
+    let kinds = kinds(&references, layers.last());
     let iterations = layers.iter().map(|l| l.iterations).sum();
     let zipped = Zipped { joint, error_before, kinds, layers, parameters_before, nonzero_before, iterations };
     if plan.recipe == Recipe::Paper || plan.retrain == 0 || iterations > 0 {
@@ -223,6 +225,7 @@ pub(crate) fn retrain_all(
         run.layer(&mut zipped.joint, report, listen)?;
     }
     measure_rounded(&mut zipped.joint, zipped.layers.last_mut(), references)?;
+    zipped.kinds = kinds(references, zipped.layers.last());
     zipped.iterations = zipped.layers.iter().map(|l| l.iterations).sum();
     if let Some(checkpoint) = checkpoint {
         checkpoint.save(zipped.layers.len() + 1, &zipped.joint, &reports(&zipped.layers))?;
@@ -235,10 +238,15 @@ pub(crate) fn retrain_all(
 fn measure_rounded(joint: &mut Joint, report: Option<&mut LayerReport>, references: &References) -> Result<()> {
     if let (true, Some(report)) = (joint.round()?, report) {
         let measured = references.measure(&joint.graphs())?;
-        report.error_after = errors_of(&measured);
-        report.agreement_after = agreement_of(&measured);
+        report.set_after(&measured);
     }
     Ok(())
+}
+
+/// What the answers of each task's worst output are.
+fn kinds(references: &References, last: Option<&LayerReport>) -> Vec<Option<OutputKind>> {
+    let worst = |t: usize| last.and_then(|l| l.worst_output.get(t).copied().flatten()).unwrap_or(0);
+    references.iter().enumerate().map(|(t, reference)| reference?.kind(worst(t))).collect()
 }
 
 /// A retraining behind a layer.
@@ -271,8 +279,7 @@ impl Retraining<'_, '_> {
             return Err(Error::usage("stopped"));
         }
         let after = self.references.measure(&joint.graphs())?;
-        report.error_after = errors_of(&after);
-        report.agreement_after = agreement_of(&after);
+        report.set_after(&after);
         report.iterations = done.iterations;
         report.kept = Some(done.kept);
         report.losses = losses.points;
