@@ -7,7 +7,7 @@ use crate::samples;
 use crate::show;
 use mtz::data::{Part, without_a_tenth};
 use mtz::error::{Error, Result};
-use mtz::evaluate::{Kind, Measured, Reference};
+use mtz::evaluate::{Kind, Measured};
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
 use mtz::pipeline::{Aim, Plan, References, Task, retrain};
