@@ -482,25 +482,27 @@ fn layers_are_matched_by_the_graph_not_by_the_order_in_the_file() {
     assert!(text.contains("a has 6 layers, b has 8, 6 of them correspond"), "{text}");
 }
 
+/// Three layers of eight units and a head; the inner layers are added to what they read, or are not.
+fn three_layers(seed: u64, residual: bool) -> Graph {
+    let (mut b, x) = Builder::new(seed, &[9]);
+    let x = b.dense("fc1", x, 8);
+    let mut x = b.relu(x);
+    for name in ["fc2", "fc3"] {
+        let inner = b.dense(name, x, 8);
+        let sum = if residual { b.node("sum", Add, vec![Some(inner), Some(x)]) } else { inner };
+        x = b.relu(sum);
+    }
+    let y = b.dense("head", x, 3);
+    b.finish(&[y])
+}
+
 /// A residual sum joins the units of two layers in one network and not in the other: their numbers must not be taken
 /// for each other.
 #[test]
 fn a_residual_network_beside_one_without_sums() {
-    let network = |seed: u64, residual: bool| {
-        let (mut b, x) = Builder::new(seed, &[9]);
-        let x = b.dense("fc1", x, 8);
-        let mut x = b.relu(x);
-        for name in ["fc2", "fc3"] {
-            let inner = b.dense(name, x, 8);
-            let sum = if residual { b.node("sum", Add, vec![Some(inner), Some(x)]) } else { inner };
-            x = b.relu(sum);
-        }
-        let y = b.dense("head", x, 3);
-        b.finish(&[y])
-    };
     let all = [[true, false, true], [false, true, true], [true, true, false]];
     for kinds in all {
-        let graphs: Vec<Graph> = (1..).zip(kinds).map(|(seed, residual)| network(seed, residual)).collect();
+        let graphs: Vec<Graph> = (1..).zip(kinds).map(|(seed, residual)| three_layers(seed, residual)).collect();
         for count in [2, 3] {
             let start = beside(&["a", "b", "c"][..count], &graphs[..count]);
             for streams in [Streams::Last, Streams::First, Streams::One] {
@@ -540,24 +542,12 @@ fn check_alignment(what: &str, joint: &Joint, align: Align) {
 /// stay equal.
 #[test]
 fn what_a_joint_model_shares_stays_equal_when_a_task_joins() {
-    let network = |seed: u64, residual: bool| {
-        let (mut b, x) = Builder::new(seed, &[9]);
-        let x = b.dense("fc1", x, 8);
-        let mut x = b.relu(x);
-        for name in ["fc2", "fc3"] {
-            let inner = b.dense(name, x, 8);
-            let sum = if residual { b.node("sum", Add, vec![Some(inner), Some(x)]) } else { inner };
-            x = b.relu(sum);
-        }
-        let y = b.dense("head", x, 3);
-        b.finish(&[y])
-    };
-    let start = beside(&["a", "b"], &[network(1, true), network(2, true)]);
+    let start = beside(&["a", "b"], &[three_layers(1, true), three_layers(2, true)]);
     for share in [Share::All, Share::Fraction(0.5)] {
         for streams in [Streams::First, Streams::Last, Streams::One] {
             let first = zipped(&start, &Plan { share, streams, align: Some(Align::All), ..plan(Recipe::Best) }).joint;
             for residual in [true, false] {
-                let parts = || vec![first.clone(), single("c", &network(3, residual))];
+                let parts = || vec![first.clone(), single("c", &three_layers(3, residual))];
                 for (recipe, now) in
                     [(Recipe::Paper, Streams::Last), (Recipe::Best, Streams::Last), (Recipe::Best, Streams::First)]
                 {
