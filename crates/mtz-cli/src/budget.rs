@@ -86,9 +86,14 @@ pub fn to_json(args: &Zip, found: &Found, missed: &[String], start: &Joint) -> V
 
 /// The points as a table, smallest first.
 pub fn table(found: &Found, tasks: &[Task], bytes_before: u64) -> String {
-    let labelled = found.points.iter().all(|p| p.increase.iter().all(|x| !x.is_nan()));
+    // Without labels nobody knows what a task lost.
+    let labelled = |t: usize| found.points.iter().all(|p| p.increase.get(t).is_some_and(|x| !x.is_nan()));
+    let lost: Vec<usize> = (0..tasks.len()).filter(|t| labelled(*t)).collect();
+    let of = |all: &[f64], format: fn(f64) -> String| -> Vec<String> {
+        lost.iter().filter_map(|t| all.get(*t)).map(|x| format(*x)).collect()
+    };
     let mut head = ["tried", "file", "% of all", "sharing", "iterations"].map(str::to_owned).to_vec();
-    head.extend(tasks.iter().filter(|_| labelled).map(|t| format!("{} lost", t.name)));
+    head.extend(lost.iter().filter_map(|t| tasks.get(*t)).map(|t| format!("{} lost", t.name)));
     head.extend(tasks.iter().map(|t| format!("{} agrees %", t.name)));
     let mut rows = vec![head];
     let mut order: Vec<(usize, &Point)> = found.points.iter().enumerate().collect();
@@ -98,19 +103,18 @@ pub fn table(found: &Found, tasks: &[Task], bytes_before: u64) -> String {
         let part = format!("{:.1}", 100.0 * p.file_bytes as f64 / bytes_before.max(1) as f64);
         let (file, sharing) = (show::bytes(p.file_bytes), format!("{:.3}", p.sharing));
         let mut row = vec![mark.to_owned(), file, part, sharing, p.iterations.to_string()];
-        row.extend(p.increase.iter().filter(|_| labelled).map(|x| format!("{x:+.2}")));
+        row.extend(of(&p.increase, |x| format!("{x:+.2}")));
         row.extend(p.agreement.iter().map(|x| format!("{x:.2}")));
         rows.push(row);
     }
     let held: Vec<String> = found.held_out.iter().map(ToString::to_string).collect();
-    let errors = |all: &[f64]| all.iter().map(|e| format!("{e:.2}")).collect::<Vec<_>>().join(" and ");
     let mut text = format!("{}\nmeasured on {} held-out training samples", show::table(&rows), held.join(" and "));
     if let Some(chosen) = found.points.get(found.chosen) {
-        let lost = if labelled { format!("{} points lost, ", errors(&chosen.standard_error)) } else { String::new() };
-        text += &format!(
-            "; standard errors at the chosen point: {lost}{} points of agreement",
-            errors(&chosen.agreement_error)
-        );
+        let points = of(&chosen.standard_error, |x| format!("{x:.2}")).join(" and ");
+        let points = if points.is_empty() { points } else { format!("{points} points lost, ") };
+        let agreement: Vec<String> = chosen.agreement_error.iter().map(|x| format!("{x:.2}")).collect();
+        let agreement = agreement.join(" and ");
+        text += &format!("; standard errors at the chosen point: {points}{agreement} points of agreement");
     }
     text
 }

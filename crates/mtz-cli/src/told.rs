@@ -193,12 +193,11 @@ pub fn show_result(told: &Told, report: Option<&Path>, common: &Common) -> Resul
     }
     let (after, shared) = zipped.joint.parameters();
     let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
-    show::result(&show::table(&layer_rows(zipped, &names)));
-    if let Some((first, last)) = zipped.layers.first().zip(zipped.layers.last()).filter(|(a, b)| a.samples < b.samples)
-    {
+    show::result(&show::table(&layer_rows(told, &names)));
+    let layers = zipped.layers.first().zip(zipped.layers.last()).filter(|_| told.budget.is_none());
+    if let Some((first, last)) = layers.filter(|(a, b)| a.samples < b.samples) {
         let name = &last.name;
         show::result(&match first.samples {
-            0 if told.budget.is_some() => format!("a search measures whole models: nothing in front of {name}"),
             0 => format!("in front of {name} nothing was measured: with networks of this size that takes long"),
             few => format!("figures between before and {name} are those of {few} samples of {}", last.samples),
         });
@@ -261,7 +260,14 @@ fn percent(x: &Option<f64>) -> String {
 }
 
 /// The layers, with each task's error when they were merged, or without labels its agreement; where they were retrained one by one, also after that.
-fn layer_rows(zipped: &Zipped, names: &[&str]) -> Vec<Vec<String>> {
+/// A search measures whole models: then there are no figures of single layers.
+fn layer_rows(told: &Told, names: &[&str]) -> Vec<Vec<String>> {
+    let zipped = told.zipped;
+    if told.budget.is_some() {
+        let row = |l: &LayerReport| vec![l.name.clone(), show::each(&l.units), l.merged.shared.to_string()];
+        let head = ["layer", "units", "shared"].map(str::to_owned).to_vec();
+        return std::iter::once(head).chain(zipped.layers.iter().map(row)).collect();
+    }
     /// What names may take of a line, and the least that tells one from another.
     const ROOM: usize = 44;
     const LEAST: usize = 4;

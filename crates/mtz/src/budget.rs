@@ -69,12 +69,9 @@ pub struct Point {
 impl Point {
     /// Whether no other point is smaller and loses less: the points of which that holds are the Pareto curve.
     pub fn is_best_of(&self, points: &[Self]) -> bool {
-        // Without labels, what counts is agreement.
-        let disagreement = |p: &Self| p.agreement.iter().map(|x| 100.0 - x).fold(f64::NEG_INFINITY, f64::max);
-        let lost = |p: &Self| match p.increase.iter().any(|x| x.is_nan()) {
-            true => disagreement(p),
-            false => p.increase.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        };
+        // Of each task what counts is its error; agreement where it has no labels.
+        let of_task = |(lost, agreement): (&f64, &f64)| if lost.is_nan() { 100.0 - agreement } else { *lost };
+        let lost = |p: &Self| p.increase.iter().zip(&p.agreement).map(of_task).fold(f64::NEG_INFINITY, f64::max);
         let (size, own) = (self.parameters, lost(self));
         !points.iter().any(|p| {
             let (other, others) = (p.parameters, lost(p));
@@ -220,13 +217,16 @@ pub fn search(
     let (first, zipped) = measure(&all, 0, None)?;
     let costs = zipped.layers.iter().map(|l| relative(&l.merged.distances, l.merged.typical)).collect();
     let savings = Savings::new(start, plan, costs);
+    // Without labels nobody knows an error.
+    let labelled = |m: &Option<Measured>| m.as_ref().is_some_and(|m| m.mistakes.is_some());
+    let lost_nothing: Vec<f64> = before.iter().map(|m| if labelled(m) { 0.0 } else { f64::NAN }).collect();
     let nothing = Point {
         shares: vec![0.0; names.len()],
         parameters: start.parameters().0,
         file_bytes: file_bytes(start)?,
         sharing: sharing(start, start),
-        increase: vec![0.0; tasks.len()],
-        standard_error: vec![0.0; tasks.len()],
+        increase: lost_nothing.clone(),
+        standard_error: lost_nothing,
         // Below 100 where a task comes from a joint model and is compared with what it was before.
         agreement: before
             .iter()
@@ -583,6 +583,14 @@ mod tests {
         ];
         let best: Vec<bool> = points.iter().map(|p| p.is_best_of(&points)).collect();
         assert_eq!(best, [false, true, false, true, true]);
+        // The second task has no labels: its agreement counts, and of the first still the error.
+        let of = |parameters, lost, agreement| Point {
+            agreement: vec![90.0, agreement],
+            ..point(parameters, [lost, f64::NAN])
+        };
+        let points = [of(50, 1.0, 99.5), of(60, 0.2, 99.5), of(70, 0.1, 99.0), of(100, 0.0, 100.0)];
+        let best: Vec<bool> = points.iter().map(|p| p.is_best_of(&points)).collect();
+        assert_eq!(best, [true, true, false, true]);
     }
 
     #[test]
