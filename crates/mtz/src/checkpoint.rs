@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 /// Of the state.
 const VERSION: u64 = 3;
 
+/// The file that marks the folder of a run.
+const LOCK: &str = "lock";
+
 /// A folder that no other run may use at the same time: two would overwrite each other's state. The system releases it when the run ends, however it ends.
 #[derive(Debug)]
 pub struct FolderLock {
@@ -23,10 +26,18 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Makes the folder if there is none; refused if another run is at work there.
+    /// Makes the folder if there is none; refused if another run is at work there, or if it holds something that no run left.
     pub fn new(folder: &Path) -> Result<Self> {
-        std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
-        let path = folder.join("lock");
+        let io = |e| Error::io(folder, &e);
+        std::fs::create_dir_all(folder).map_err(io)?;
+        let path = folder.join(LOCK);
+        // A run locks its folder before it writes anything there.
+        if !path.is_file() && std::fs::read_dir(folder).map_err(io)?.next().is_some() {
+            let text = format!("{} has files in it that are no checkpoint", folder.display());
+            return Err(
+                Error::usage(text).hint("give --checkpoint a new or an empty folder, or that of an earlier run")
+            );
+        }
         let file = File::options().create(true).append(true).open(&path).map_err(|e| Error::io(&path, &e))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
@@ -101,6 +112,16 @@ impl Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_of_something_else_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("cat.jpg"), "x").unwrap();
+        let error = Checkpoint::open(folder.path(), "a".into()).unwrap_err();
+        assert!(error.to_string().contains("no checkpoint"), "{error}");
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("--checkpoint")));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn two_runs_cannot_share_a_folder() {
