@@ -1,6 +1,7 @@
 //! Where results are written: checked before any work begins, and replaced in one step.
 
 use mtz::error::{Error, Result};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Ends of files that this program writes. Only these are ever replaced inside a folder of data.
@@ -38,19 +39,17 @@ fn would_replace(path: &Path, input: &Path) -> bool {
         let written = output.extension().and_then(|e| e.to_str()).is_some_and(|e| WRITTEN.contains(&e));
         return output.starts_with(&own) && !written;
     }
-    output == own || weights_beside(&own).contains(&output) || same_file(&output, &own)
+    files(&own).iter().any(|file| *file == output || same_file(&output, file))
 }
 
-/// Where exporters put weights that do not stand in the model's file itself.
-fn weights_beside(model: &Path) -> Vec<PathBuf> {
-    let name = model.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    [".data", "_data"].map(|end| model.with_file_name(name.clone() + end)).to_vec()
+/// The files a model stands in, weights beside it included. What is no model is one file.
+fn files(model: &Path) -> BTreeSet<PathBuf> {
+    mtz::onnx::files(model).unwrap_or_else(|_| [model.to_owned()].into())
 }
 
 /// What a model takes on disk, weights beside it included.
 pub fn model_bytes(model: &Path) -> u64 {
-    let files = weights_beside(model).into_iter().chain([model.to_owned()]);
-    files.filter_map(|file| std::fs::metadata(file).ok()).map(|m| m.len()).sum()
+    files(model).iter().filter_map(|file| std::fs::metadata(file).ok()).map(|m| m.len()).sum()
 }
 
 /// Whether two names are those of one file.
@@ -97,6 +96,28 @@ fn folder_of(path: &Path) -> &Path {
 mod tests {
     use super::*;
 
+    /// Exporters call the file of the weights what they like: its name stands in the model.
+    #[test]
+    fn weights_beside_a_model_belong_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../mtz/tests/golden/external.npz");
+        let mut archive = mtz::data::Archive::open(Path::new(golden)).unwrap();
+        let mut bytes = |name: &str| -> Vec<u8> {
+            archive.array(name).unwrap().numbers().unwrap().iter().map(|x| *x as u8).collect()
+        };
+        let (model, weights) = (folder.path().join("model.onnx"), folder.path().join("weights/external.bin"));
+        std::fs::create_dir(folder.path().join("weights")).unwrap();
+        let sizes = [("model", &model), ("weights", &weights)].map(|(name, path)| {
+            std::fs::write(path, bytes(name)).unwrap();
+            bytes(name).len() as u64
+        });
+        assert_eq!(model_bytes(&model), sizes[0] + sizes[1]);
+        for input in [&model, &weights] {
+            let error = check(input, true, &[&model]).unwrap_err();
+            assert!(error.to_string().contains("is an input"), "{error}");
+        }
+    }
+
     #[test]
     fn inputs_are_never_replaced() {
         let folder = tempfile::tempdir().unwrap();
@@ -105,9 +126,8 @@ mod tests {
             std::fs::write(&path, "x").unwrap();
             path
         };
-        let (model, weights, image, old) = (file("a.onnx"), file("a.onnx.data"), file("face.png"), file("joint.onnx"));
+        let (model, image, old) = (file("a.onnx"), file("face.png"), file("joint.onnx"));
         assert!(check(&model, true, &[&model]).is_err());
-        assert!(check(&weights, true, &[&model]).is_err());
         assert!(check(&image, true, &[folder.path()]).is_err());
         assert!(check(&old, true, &[&model, folder.path()]).is_ok());
         assert!(check(&old, false, &[]).is_err());

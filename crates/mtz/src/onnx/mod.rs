@@ -15,5 +15,5 @@ mod statics;
 mod tensors;
 mod write;
 
-pub use read::{NEWEST_OPSET, OLDEST_OPSET, parse, read, read_bytes};
+pub use read::{NEWEST_OPSET, OLDEST_OPSET, files, parse, read, read_bytes};
 pub use write::{LARGEST, file_bytes, to_bytes, write, write_checked};

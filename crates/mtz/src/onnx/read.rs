@@ -6,7 +6,7 @@
 use super::lower::{LOWERED, RawInput, RawNode, check_cast, lower};
 use super::proto::{AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use super::proto::{attribute_type, data_type};
-use super::tensors::{TensorReader, element, is_integer, type_name};
+use super::tensors::{TensorReader, element, external_file, is_integer, type_name};
 use super::{guard, mapped, order, sparse, statics};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, ValueId};
@@ -15,8 +15,8 @@ use crate::op::{NAMES, Op};
 use crate::tensor::{Dim, Element, Shape, Tensor};
 use bytes::Bytes;
 use prost::Message;
-use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 /// The operator sets that are understood.
 pub const OLDEST_OPSET: i64 = 9;
@@ -34,6 +34,27 @@ const MAX_PARAMETER: usize = 1024;
 
 /// Reads a model file, with its external data if it has any.
 pub fn read(path: &Path) -> Result<Graph> {
+    let bytes = open(path)?;
+    read_bytes(bytes, Some(folder_of(path))).map_err(|e| e.in_file(path))
+}
+
+/// The files a model stands in: its own, and those with external data that are there.
+pub fn files(path: &Path) -> Result<BTreeSet<PathBuf>> {
+    let model = decode(open(path)?).map_err(|e| e.in_file(path))?;
+    let graph = model.graph.as_ref();
+    let nodes = graph.into_iter().flat_map(|g| &g.node).flat_map(|n| &n.attribute).filter_map(|a| a.t.as_ref());
+    let sparse = graph.into_iter().flat_map(|g| &g.sparse_initializer).flat_map(|s| [&s.values, &s.indices]).flatten();
+    let tensors = graph.into_iter().flat_map(|g| &g.initializer).chain(nodes).chain(sparse);
+    let beside = tensors.filter_map(|tensor| external_file(folder_of(path), tensor).ok().flatten());
+    Ok(beside.chain([path.to_owned()]).collect())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
+}
+
+/// The bytes of a model file.
+fn open(path: &Path) -> Result<Bytes> {
     let io = |e| Error::io(path, &e);
     let size = std::fs::metadata(path).map_err(io)?;
     if !size.is_file() {
@@ -44,9 +65,14 @@ pub fn read(path: &Path) -> Result<Graph> {
             Error::limit(format!("{}: larger than 2 GiB", path.display())).hint("store the weights as external data")
         );
     }
-    let bytes = mapped::bytes(path, size.len())?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    read_bytes(bytes, Some(folder)).map_err(|e| e.in_file(path))
+    mapped::bytes(path, size.len())
+}
+
+fn decode(bytes: Bytes) -> Result<ModelProto> {
+    guard::check(&bytes)?;
+    ModelProto::decode(bytes).map_err(|e| {
+        Error::model(format!("not a readable ONNX file ({e})")).hint("the file may be cut off or of another format")
+    })
 }
 
 /// The network in the bytes of a file that has all its weights inside.
@@ -56,10 +82,7 @@ pub fn parse(bytes: &[u8]) -> Result<Graph> {
 
 /// Reads a model from memory; `folder` is where its external data may lie.
 pub fn read_bytes(bytes: Bytes, folder: Option<&Path>) -> Result<Graph> {
-    guard::check(&bytes)?;
-    let model = ModelProto::decode(bytes).map_err(|e| {
-        Error::model(format!("not a readable ONNX file ({e})")).hint("the file may be cut off or of another format")
-    })?;
+    let model = decode(bytes)?;
     let opset = opset(&model)?;
     let Some(proto) = &model.graph else {
         return Err(Error::model("the file has no graph").hint("is this an ONNX model?"));

@@ -142,7 +142,7 @@ impl TensorReader {
     }
 
     fn external(&self, proto: &TensorProto) -> Result<Bytes> {
-        let entry = |key: &str| proto.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
+        let entry = |key: &str| external_entry(proto, key);
         let number = |key: &str| -> Result<Option<u64>> {
             let parse = |text: &str| text.parse().map_err(|_| Error::model(format!("external {key} is {text:?}")));
             entry(key).map(parse).transpose()
@@ -152,7 +152,7 @@ impl TensorReader {
         let Some(folder) = &self.folder else {
             return Err(Error::unsupported(format!("tensor {:?} is in a file of its own, {location:?}", proto.name)));
         };
-        let path = inside(folder, location)?.ok_or_else(|| {
+        let path = external_file(folder, proto)?.ok_or_else(|| {
             let missing =
                 format!("tensor {:?} is in a file beside the model, {location:?}: there is no such file", proto.name);
             Error::new(ErrorKind::Io, missing)
@@ -178,6 +178,15 @@ impl TensorReader {
         file.read_exact(&mut data).map_err(|e| Error::io(&path, &e))?;
         Ok(data.into())
     }
+}
+
+fn external_entry<'p>(proto: &'p TensorProto, key: &str) -> Option<&'p str> {
+    proto.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str())
+}
+
+/// The file beside a model in `folder` that holds the numbers of a tensor; `None` if there is none.
+pub(super) fn external_file(folder: &Path, proto: &TensorProto) -> Result<Option<PathBuf>> {
+    inside(folder, external_entry(proto, "location").unwrap_or_default())
 }
 
 /// `location` inside `folder`: relative, going down only, and a regular file there after links are followed; `None` if
