@@ -1,8 +1,10 @@
 //! What can be typed: commands, flags and their help.
 
-use crate::tasks::{Named, value_for};
+use crate::samples::normalisation;
+use crate::tasks::{Named, switch, value_for};
 use crate::values::{Numbers, Size, agreement, kind, memory, percent, quoted, size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mtz::data::Normalisation;
 use mtz::error::Result;
 use mtz::evaluate::Kind;
 use std::num::NonZeroUsize;
@@ -514,10 +516,11 @@ impl Data {
         let scaled = !preprocessed;
         add("mean", value_for("mean", task, &self.mean)?.filter(|_| scaled).map(ToString::to_string));
         add("std", value_for("std", task, &self.std)?.filter(|_| scaled).map(ToString::to_string));
-        add("scale", self.scale.filter(|_| scaled).map(|x| x.to_string()));
+        let Normalisation { scale, raw, .. } = normalisation(self, task)?;
+        add("scale", scale.filter(|_| scaled).map(|x| x.to_string()));
         let resize = self.resize.and_then(|resize| resize.to_possible_value());
         add("resize", resize.map(|value| value.get_name().to_owned()));
-        words.extend((self.raw || preprocessed).then(|| "--raw".to_owned()));
+        words.extend((raw || preprocessed).then(|| "--raw".to_owned()));
         words.extend(self.skip_bad.then(|| "--skip-bad".to_owned()));
         Ok(words.join(" "))
     }
@@ -560,11 +563,12 @@ pub struct Data {
     #[arg(long, value_name = "[TASK=]S,S,S", help_heading = "Data")]
     pub std: Vec<Named<Numbers>>,
     /// Multiply samples by this [default: 1/255 for uint8, 1 for everything else]
-    #[arg(long, value_name = "X", conflicts_with = "raw", allow_hyphen_values = true, help_heading = "Data")]
-    pub scale: Option<f32>,
-    /// Samples are right as they are: uint8 stays 0 to 255, and floats up to 255 are no mistake
-    #[arg(long, help_heading = "Data")]
-    pub raw: bool,
+    #[arg(long, value_name = "[TASK=]X", allow_hyphen_values = true, help_heading = "Data")]
+    pub scale: Vec<Named<f32>>,
+    /// Samples are right as they are: uint8 stays 0 to 255, and floats up to 255 are no mistake. --raw=age says so of the task age alone: its network
+    /// has the preprocessing inside, say
+    #[arg(long, value_name = "TASK", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = switch, help_heading = "Data")]
+    pub raw: Vec<Named<()>>,
     /// What to do with images of another size than the model's: cut out the middle, or distort
     #[arg(long, value_enum, help_heading = "Data")]
     pub resize: Option<Resize>,

@@ -2,7 +2,7 @@
 
 use crate::args::{Command, Common, Data, Resize};
 use crate::show;
-use crate::tasks::{Named, check_names, value_for};
+use crate::tasks::{Named, check_names, is_named, value_for};
 use crate::values::Numbers;
 use mtz::data::{
     Dataset, Feed, ImageCache, ImageFit, LabelChoice, Location, Normalisation, OneHot, OpenOptions, Origin, Part,
@@ -59,9 +59,14 @@ pub struct Prepared {
 
 /// The samples of a task for learning or for reporting errors on, checked against the network.
 pub fn open(args: &Data, task: &str, graph: &Graph, part: Part) -> Result<Prepared> {
+    open_as(args, task, graph, part, normalisation(args, task)?)
+}
+
+/// The same, prepared in another way than the flags say.
+pub fn open_as(args: &Data, task: &str, graph: &Graph, part: Part, normalisation: Normalisation) -> Result<Prepared> {
     let (location, name) = locate_part(args, task, part)?;
-    let dataset = open_location(args, task, &location, image_shape(graph))?;
-    let mut feed = Feed::new(dataset, graph, normalisation(args, task)?)?;
+    let dataset = open_location(args, task, (&location, part), image_shape(graph))?;
+    let mut feed = Feed::new(dataset, graph, normalisation)?;
     feed.fit_labels(graph, one_hot(args, task, graph)?)?;
     if part == Part::Train {
         feed.check_variety()?;
@@ -122,13 +127,15 @@ pub fn check(args: &Data, tasks: &[String]) -> Result<()> {
     check_names("test", tasks, &args.test)?;
     check_names("label", tasks, &args.label)?;
     check_names("classes", tasks, &args.classes)?;
+    check_names("scale", tasks, &args.scale)?;
+    check_names("raw", tasks, &args.raw)?;
     check_names("mean", tasks, &args.mean)?;
     check_names("std", tasks, &args.std)
 }
 
 /// The samples alone, before there is a network.
 pub fn dataset(args: &Data, task: &str, image_shape: Option<[usize; 3]>, part: Part) -> Result<Dataset> {
-    let dataset = open_location(args, task, &locate_part(args, task, part)?.0, image_shape)?;
+    let dataset = open_location(args, task, (&locate_part(args, task, part)?.0, part), image_shape)?;
     let mut dataset = dataset.with_channels_first();
     if !value_for("label", task, &args.label)?.is_some_and(|label| label.contains('+')) {
         dataset.take_one_hot_as_classes();
@@ -156,7 +163,12 @@ fn origin(task: &str, path: &Path) -> Origin {
     Origin { task: Some(task.to_owned()), path: Some(path.to_owned()) }
 }
 
-fn open_location(args: &Data, task: &str, location: &Location, image_shape: Option<[usize; 3]>) -> Result<Dataset> {
+fn open_location(
+    args: &Data,
+    task: &str,
+    (location, part): (&Location, Part),
+    image_shape: Option<[usize; 3]>,
+) -> Result<Dataset> {
     if !matches!(location, Location::ClassFolders(_) | Location::Images(_)) {
         for (flag, _) in [("--resize", args.resize.is_some()), ("--skip-bad", args.skip_bad)].iter().filter(|f| f.1) {
             show::warning(&format!("{flag} only applies to folders of images"));
@@ -165,6 +177,7 @@ fn open_location(args: &Data, task: &str, location: &Location, image_shape: Opti
     location.open(&OpenOptions {
         task: Some(task.to_owned()),
         label: value_for("label", task, &args.label)?.map_or(LabelChoice::Usual, |l| LabelChoice::from(l.as_str())),
+        beside: Some(locate_part(args, task, part.other())?.0).filter(|other| other != location),
         classes: value_for("classes", task, &args.classes)?.cloned(),
         image_shape,
         image_fit: match args.resize {
@@ -180,12 +193,20 @@ fn open_location(args: &Data, task: &str, location: &Location, image_shape: Opti
 /// What the flags say about scaling.
 pub fn normalisation(args: &Data, task: &str) -> Result<Normalisation> {
     let numbers = |flag, list| Ok(value_for(flag, task, list)?.map_or_else(Vec::new, |n: &Numbers| n.0.clone()));
-    Ok(Normalisation {
-        scale: args.scale,
-        raw: args.raw,
-        mean: numbers("mean", &args.mean)?,
-        std: numbers("std", &args.std)?,
-    })
+    let (mut scale, mut raw) =
+        (value_for("scale", task, &args.scale)?.copied(), value_for("raw", task, &args.raw)?.is_some());
+    if scale.is_some() && raw {
+        // What names the task wins here, too.
+        match (is_named(task, &args.scale), is_named(task, &args.raw)) {
+            (true, false) => raw = false,
+            (false, true) => scale = None,
+            _ => {
+                return Err(Error::usage(format!("task {task}: --raw leaves samples as they are, --scale does not"))
+                    .hint("use one of them; --raw=TASK and --scale TASK=X are for one task"));
+            }
+        }
+    }
+    Ok(Normalisation { scale, raw, mean: numbers("mean", &args.mean)?, std: numbers("std", &args.std)? })
 }
 
 /// Mean and standard deviation of each channel after scaling, over the first thousand samples.
@@ -296,6 +317,21 @@ mod tests {
         let args = data("--data DATA/one_hot.npz");
         let prepared = open(&args, "age", &graph, Part::Train).unwrap();
         assert!(matches!(prepared.feed.labels(), Some(Labels::Attributes { count: 4, .. })));
+    }
+
+    #[test]
+    fn samples_are_scaled_task_by_task() {
+        let of = |flags: &str, task: &str| {
+            let n = normalisation(&data(&format!("--data DATA/plain.npz {flags}")), task);
+            n.map(|n| (n.raw, n.scale)).map_err(|e| e.to_string())
+        };
+        assert_eq!([of("--raw=age", "age"), of("--raw=age", "sex")], [Ok((true, None)), Ok((false, None))]);
+        assert_eq!([of("--raw", "age"), of("--raw", "sex")], [Ok((true, None)), Ok((true, None))]);
+        assert_eq!(of("--scale age=2 --scale 3", "age"), Ok((false, Some(2.0))));
+        assert_eq!(of("--scale age=2 --raw", "age"), Ok((false, Some(2.0))));
+        assert_eq!(of("--scale 2 --raw=age", "age"), Ok((true, None)));
+        assert!(of("--scale 2 --raw", "age").unwrap_err().contains("--raw"));
+        assert!(check(&data("--data x --raw=cat"), &["age".into()]).is_err());
     }
 
     #[test]

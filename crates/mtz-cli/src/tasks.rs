@@ -26,6 +26,11 @@ impl<T: FromStr> FromStr for Named<T> {
     }
 }
 
+/// A switch for every task, or for the one that is named: `--raw`, `--raw=age`.
+pub fn switch(task: &str) -> std::result::Result<Named<()>, String> {
+    Ok(Named { task: Some(task.to_owned()).filter(|task| !task.is_empty()), value: () })
+}
+
 impl Named<PathBuf> {
     /// The task's name: given, or the file's stem.
     pub fn name(&self) -> String {
@@ -44,6 +49,11 @@ pub fn check_names<T>(flag: &str, tasks: &[String], values: &[Named<T>]) -> Resu
         }
         None => Ok(()),
     }
+}
+
+/// Whether the value that [`value_for`] gives a task names it.
+pub fn is_named<T>(task: &str, values: &[Named<T>]) -> bool {
+    values.iter().any(|value| value.task.as_deref() == Some(task))
 }
 
 /// The value of `--flag` for a task: one that names it, or a bare one.

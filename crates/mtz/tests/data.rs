@@ -419,6 +419,52 @@ fn labels_counted_from_one_are_shifted() {
     assert!(fit(3).is_err());
 }
 
+/// Both parts of a folder, each opened beside the other.
+fn both_parts(folder: &Path) -> [Dataset; 2] {
+    let parts = locate(folder).unwrap();
+    [Part::Train, Part::Test].map(|part| {
+        let beside = Some(parts.part(part.other()).clone());
+        parts.part(part).open(&OpenOptions { beside, ..age() }).unwrap()
+    })
+}
+
+/// A part without some class must not be numbered in another way than the one that has it.
+#[test]
+fn classes_have_the_same_numbers_in_both_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["train/ant/0.png", "train/bee/0.png", "train/cat/0.png", "test/bee/0.png", "test/dog/0.png"] {
+        let file = folder.path().join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::copy(path("photographs/train/0.png"), file).unwrap();
+    }
+    let [train, test] = both_parts(folder.path());
+    assert_eq!(train.labels, Some(Labels::Classes(vec![0, 1, 2])));
+    assert_eq!(test.labels, Some(Labels::Classes(vec![1, 3])));
+    assert!([train, test].iter().all(|part| part.class_names == ["ant", "bee", "cat", "dog"]));
+    // Counted from 1: in front of samples of 1×1, as MNIST has them.
+    for (train, test, expected) in [
+        (&[1, 2, 3][..], &[2, 1][..], [vec![0, 1, 2], vec![1, 0]]),
+        (&[2, 3], &[1, 1], [vec![1, 2], vec![0, 0]]),
+        (&[0, 1, 2], &[1, 2], [vec![0, 1, 2], vec![1, 2]]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        for (prefix, labels) in [("train", train), ("t10k", test)] {
+            let count = labels.len() as u8;
+            let write = |name: &str, head: &[u8], numbers: &[u8]| {
+                let file = folder.path().join(format!("{prefix}-{name}-ubyte"));
+                std::fs::write(file, [head, numbers].concat()).unwrap();
+            };
+            write("images-idx3", &[0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 1, 0, 0, 0, 1], &vec![7; labels.len()]);
+            write("labels-idx1", &[0, 0, 8, 1, 0, 0, 0, count], labels);
+        }
+        let fitted = both_parts(folder.path()).map(|mut part| {
+            part.fit_labels(&network(&[3]), OneHot::Classes).unwrap();
+            part.labels
+        });
+        assert_eq!(fitted, expected.map(|classes| Some(Labels::Classes(classes))));
+    }
+}
+
 #[test]
 fn channels_at_the_end_are_turned() {
     let first = || open_age("plain.npz", &age()).unwrap();
@@ -539,6 +585,28 @@ fn decoded_images_are_kept_within_a_budget() {
     files.iter().for_each(|file| std::fs::remove_file(file).unwrap());
     let kept = |feed: &Feed| feed.all().into_iter().filter(|&i| feed.batch(&[i]).is_ok()).count();
     assert_eq!([&plain, &all, &shared, &some].map(kept), [0, 20, 20, 5]);
+}
+
+/// Tasks with inputs of other sizes keep other pixels of the same files: all of them together stay in the budget.
+#[test]
+fn sizes_of_one_folder_share_its_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: Vec<PathBuf> = (0..6).map(|k| folder.path().join(format!("{k}.png"))).collect();
+    for (k, file) in files.iter().enumerate() {
+        std::fs::copy(path(&format!("photographs/train/{}.png", k % 3)), file).unwrap();
+    }
+    let cache = ImageCache::new(6 * 60 + 2 * 15);
+    let feeds = [[3, 4, 5], [1, 3, 5], [1, 4, 4]].map(|shape| {
+        let options =
+            OpenOptions { cache: cache.clone(), image_shape: Some(shape), image_fit: ImageFit::Stretch, ..age() };
+        let dataset = locate(folder.path()).unwrap().part(Part::Test).open(&options).unwrap();
+        Feed::new(dataset, &network(&shape), Normalisation::default()).unwrap()
+    });
+    feeds.iter().for_each(|feed| drop(feed.batch(&feed.all()).unwrap()));
+    files.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    let kept = |feed: &Feed| feed.all().into_iter().filter(|&i| feed.batch(&[i]).is_ok()).count();
+    assert_eq!(feeds.each_ref().map(kept), [6, 2, 0]);
+    assert_eq!(feeds.each_ref().map(Feed::cache_bytes), [360, 30, 0]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::{Dataset, Labels};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::tensor::Dim;
+use std::collections::BTreeSet;
 
 /// What rows with exactly one 1 each are taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +22,51 @@ impl Dataset {
     pub fn take_one_hot_as_classes(&mut self) {
         let Some(labels @ Labels::Attributes { count, .. }) = &self.labels else { return };
         let count = *count;
-        if let Some(classes) = labels.one_hot() {
+        // One row that is none speaks for attributes, in whichever part it stands.
+        let beside = match &self.beside {
+            Some(other @ Labels::Attributes { count: others, .. }) if *others == count => other.one_hot().is_none(),
+            _ => false,
+        };
+        if let Some(classes) = labels.one_hot().filter(|_| !beside) {
             self.labels = Some(Labels::Classes(classes));
             self.note(&format!("every row of the labels has a single 1: they are taken as {count} classes"));
         }
+    }
+
+    /// Whether the labels of this part alone could be taken for something else than those of both parts: rows of attributes, names, and
+    /// classes without a 0.
+    pub(super) fn labels_need_the_other_part(&self) -> bool {
+        match &self.labels {
+            None => false,
+            Some(Labels::Attributes { .. }) => true,
+            Some(Labels::Classes(classes)) => !self.class_names.is_empty() || !classes.contains(&0),
+        }
+    }
+
+    /// Numbers the classes as both parts together have them: by the names of both, where they have names. Remembers the other labels.
+    pub(super) fn number_classes_with(&mut self, mut other: Self) {
+        let named = |part: &Self| !part.class_names.is_empty();
+        if named(self) && named(&other) && self.class_names != other.class_names {
+            let all: BTreeSet<&String> = self.class_names.iter().chain(&other.class_names).collect();
+            let all: Vec<String> = all.into_iter().cloned().collect();
+            for part in [&mut *self, &mut other] {
+                part.rename_classes(&all);
+            }
+        }
+        self.beside = other.labels;
+    }
+
+    /// Gives each class the number of its name in `all`, which is sorted.
+    fn rename_classes(&mut self, all: &[String]) {
+        let number = |name: &String| all.binary_search(name).ok().and_then(|place| u32::try_from(place).ok());
+        let numbers: Vec<Option<u32>> = self.class_names.iter().map(number).collect();
+        if let Some(Labels::Classes(classes)) = &mut self.labels {
+            for class in classes {
+                let new = usize::try_from(*class).ok().and_then(|class| numbers.get(class).copied().flatten());
+                *class = new.unwrap_or(*class);
+            }
+        }
+        self.class_names = all.to_vec();
     }
 
     /// Brings the labels into the form the network's first output needs, and refuses those that cannot fit it.
@@ -47,9 +89,13 @@ impl Dataset {
         let classes = u32::try_from(outputs.max(2)).unwrap_or(u32::MAX);
         match &mut self.labels {
             Some(Labels::Classes(labels)) => {
-                let (least, highest) = (labels.iter().min().copied(), labels.iter().max().copied().unwrap_or(0));
-                let from_one = least.is_some_and(|least| least >= 1);
-                if from_one && highest == classes {
+                let beside = match &self.beside {
+                    Some(Labels::Classes(beside)) => beside.as_slice(),
+                    _ => &[],
+                };
+                let highest = labels.iter().max().copied().unwrap_or(0);
+                let from_one = labels.iter().chain(beside).min().is_some_and(|least| *least >= 1);
+                if from_one && labels.iter().chain(beside).max() == Some(&classes) {
                     labels.iter_mut().for_each(|label| *label -= 1);
                     self.note(&format!("labels are counted from 1 to {classes}: read as 0 to {}", classes - 1));
                 } else if highest >= classes {

@@ -76,7 +76,8 @@ impl Classes {
             return Err(Error::usage(format!("no sample has a class of {}-{}", self.0.start(), self.0.end()))
                 .hint(format!("the data has classes 0-{last}")));
         }
-        let mut dataset = Chosen::of(dataset, chosen);
+        // Classes are counted from the first that is wanted, whatever there is beside it.
+        let mut dataset = Dataset { beside: None, ..Chosen::of(dataset, chosen) };
         if let Some(Labels::Classes(classes)) = &mut dataset.labels {
             classes.iter_mut().for_each(|class| *class -= self.0.start());
         }

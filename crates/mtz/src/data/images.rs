@@ -38,7 +38,7 @@ pub struct ImageCache {
 }
 
 impl ImageCache {
-    /// A cache of at most so many bytes for each folder.
+    /// A cache of at most so many bytes for each folder, whatever sizes its images are brought to.
     pub fn new(bytes: u64) -> Self {
         Self { bytes, open: Arc::default() }
     }
@@ -50,12 +50,17 @@ impl ImageCache {
         open.retain(|images| images.strong_count() > 0);
         let same = |images: &Arc<Images>| images.shape == shape && images.fit == fit && images.files == files;
         if let Some(images) = open.iter().filter_map(Weak::upgrade).find(same) {
-            return Opened { images, counted: false };
+            return Opened { images, counted: 0 };
         }
         let kept = if self.bytes > 0 { files.iter().map(|_| OnceLock::new()).collect() } else { Vec::new() };
-        let images = Arc::new(Images { files, shape, fit, kept, budget: self.bytes, used: AtomicU64::new(0) });
+        // The same files in another size share what is kept of the folder.
+        let others: Vec<_> = open.iter().filter_map(Weak::upgrade).filter(|images| images.files == files).collect();
+        let used = others.first().map_or_else(Arc::default, |images| images.used.clone());
+        let left = others.iter().fold(self.bytes, |left, images| left.saturating_sub(images.all_bytes()));
+        let images = Arc::new(Images { files, shape, fit, kept, budget: self.bytes, used });
         open.push(Arc::downgrade(&images));
-        Opened { images, counted: true }
+        let counted = images.all_bytes().min(left);
+        Opened { images, counted }
     }
 }
 
@@ -167,13 +172,19 @@ struct Images {
     /// Pixels of each image, once it has been decoded and while there is room. Empty without a budget.
     kept: Vec<OnceLock<Box<[u8]>>>,
     budget: u64,
-    used: AtomicU64,
+    /// Bytes that are kept of these files, in all sizes together.
+    used: Arc<AtomicU64>,
 }
 
 impl Images {
     /// Bytes of one image's pixels.
     fn size(&self) -> usize {
         self.shape.iter().fold(1, |n, &d| n.saturating_mul(d))
+    }
+
+    /// Bytes of all images' pixels.
+    fn all_bytes(&self) -> u64 {
+        u64::try_from(self.size().saturating_mul(self.files.len())).unwrap_or(u64::MAX)
     }
 
     /// Calls `f` with the pixels of an image, plane by plane.
@@ -247,8 +258,8 @@ fn load(path: &Path) -> Result<DynamicImage> {
 /// Images as samples of one dataset.
 struct Opened {
     images: Arc<Images>,
-    /// Whether the kept pixels count as this dataset's.
-    counted: bool,
+    /// Bytes of kept pixels that count as this dataset's.
+    counted: u64,
 }
 
 impl Samples for Opened {
@@ -271,8 +282,7 @@ impl Samples for Opened {
     }
 
     fn cache_bytes(&self) -> u64 {
-        let all = u64::try_from(self.images.size().saturating_mul(self.len())).unwrap_or(u64::MAX);
-        if self.counted { all.min(self.images.budget) } else { 0 }
+        self.counted
     }
 }
 

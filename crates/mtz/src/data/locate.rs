@@ -1,6 +1,6 @@
 //! What a path holds: which format, and which parts for learning and for testing.
 
-use super::{Dataset, LabelChoice, OpenOptions, Origin, cifar, idx, images, npy, npz};
+use super::{Dataset, ImageCache, LabelChoice, OpenOptions, Origin, cifar, idx, images, npy, npz};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -44,6 +44,13 @@ pub enum Part {
     Test,
 }
 
+impl Part {
+    /// The part that this is not.
+    pub fn other(self) -> Self {
+        if self == Self::Train { Self::Test } else { Self::Train }
+    }
+}
+
 impl Parts {
     /// The location of a part; samples that are not divided serve as both.
     pub fn part(&self, part: Part) -> &Location {
@@ -67,6 +74,22 @@ impl Location {
             let labels = if matches!(self, Self::Npy(_) | Self::Images(_)) { "no labels" } else { "one label only" };
             return Err(Error::usage(format!("--label names an array of an .npz; this data has {labels}")));
         }
+        let mut dataset = self.open_all(options, origin)?;
+        if let Some(other) = options.beside.as_ref().filter(|_| dataset.labels_need_the_other_part()) {
+            let whole = OpenOptions { beside: None, classes: None, skip_bad: false, ..options.clone() };
+            // What is wrong with the other part is said where that is opened for itself.
+            if let Ok(other) = other.open_all(&OpenOptions { cache: ImageCache::default(), ..whole }, origin) {
+                dataset.number_classes_with(other);
+            }
+        }
+        match &options.classes {
+            Some(classes) => classes.of(dataset),
+            None => Ok(dataset),
+        }
+    }
+
+    /// All samples of this part alone.
+    fn open_all(&self, options: &OpenOptions, origin: &Origin) -> Result<Dataset> {
         let own = origin.clone();
         let dataset = match self {
             Self::Npz(path) => npz::open(path, &options.label, own)?,
@@ -85,10 +108,7 @@ impl Location {
             let (samples, labels) = (dataset.samples.len(), labels.len());
             return Err(origin.label_error(Error::data(format!("{samples} samples but {labels} labels"))));
         }
-        match &options.classes {
-            Some(classes) => classes.of(dataset),
-            None => Ok(dataset),
-        }
+        Ok(dataset)
     }
 
     /// The file, or the folder of several.

@@ -68,12 +68,14 @@ pub struct Dataset {
     pub notes: Vec<String>,
     /// Whose samples they are and where they come from.
     pub origin: Origin,
+    /// The labels of the other part, as they stand there: what labels mean is decided over both.
+    beside: Option<Labels>,
 }
 
 impl Dataset {
     /// Samples and labels from anywhere.
     pub fn new(samples: Box<dyn Samples>, labels: Option<Labels>) -> Self {
-        Self { samples, labels, class_names: Vec::new(), notes: Vec::new(), origin: Origin::default() }
+        Self { samples, labels, class_names: Vec::new(), notes: Vec::new(), origin: Origin::default(), beside: None }
     }
 
     /// Turns images of height × width × channels, where nothing says that they are anything else, and says so.
@@ -149,6 +151,8 @@ pub struct OpenOptions {
     pub task: Option<String>,
     /// Which labels to read.
     pub label: LabelChoice,
+    /// The other part of the same data. What labels mean is decided over both: a part that lacks a class has the same numbers.
+    pub beside: Option<Location>,
     /// Take the samples of these classes only.
     pub classes: Option<Classes>,
     /// The channels, height and width a folder of images should be brought to: what the model expects.
