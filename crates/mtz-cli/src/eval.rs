@@ -1,18 +1,18 @@
 //! `mtz eval`
 
 use crate::args::{Common, Eval};
+use crate::models;
 use crate::progress;
 use crate::samples::{self, Prepared};
 use crate::show;
 use crate::told::by_chance;
 use mtz::assemble;
-use mtz::data::Part;
+use mtz::data::{Normalisation, Part};
 use mtz::error::{Error, Result};
 use mtz::evaluate::{Agreement, Evaluation, Options, OutputKind, Reference, evaluate};
 use mtz::graph::Graph;
 use mtz::plan::Joint;
 use serde_json::json;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use std::time::Instant;
 type Compared = (Agreement, Option<OutputKind>);
 
 pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
-    let graph = mtz::onnx::read(&args.model.value)?.with_open_batch();
+    let graph = models::read(&args.model.value)?;
     let (task, graph) = match assemble::from_graph(&graph)? {
         Some(joint) => one_task(joint, args.task.as_deref())?,
         None => (args.model.name(), graph),
@@ -29,13 +29,14 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
         return Err(Error::usage(format!("there is no task {asked:?}")).hint(format!("the model's task is {task:?}")));
     }
     samples::check(&args.data, std::slice::from_ref(&task))?;
+    let (graph, other, normalisation) = fed_alike(args, &task, graph)?;
     let graph = mtz::simplify::for_inference(&graph)?;
-    let Prepared { feed, part } = samples::open(&args.data, &task, &graph, Part::Test)?;
+    let Prepared { feed, part } = samples::open_as(&args.data, &task, &graph, Part::Test, normalisation)?;
     let bar = progress::steps(feed.len(), common.quiet, "samples");
     let options = Options { batch_size: args.batch_size.get(), memory: args.memory };
     let start = Instant::now();
     let heard = |done| bar.set_position(done as u64);
-    let (result, compared): (Option<Evaluation>, Option<Compared>) = match &args.against {
+    let (result, compared): (Option<Evaluation>, Option<Compared>) = match &other {
         None if feed.labels().is_none() => {
             return Err(Error::data(format!("task {task}: the data has no labels"))
                 .hint("--against MODEL measures agreement with another model, which needs none"));
@@ -43,7 +44,7 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
         None => (Some(evaluate(&graph, &feed, options, heard)?), None),
         Some(other) => {
             let keep = args.memory / 4;
-            let reference = Reference::new(&original(other, &task)?, &feed, &feed.all(), args.kind, keep, options)?;
+            let reference = Reference::new(other, &feed, &feed.all(), args.kind, keep, options)?;
             let measured = reference.measure(&graph, heard)?;
             let result = measured.mistakes.as_ref().map(mtz::evaluate::Mistakes::evaluation);
             let kind = measured.worst_output().and_then(|output| reference.kind(output));
@@ -100,20 +101,27 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The network to compare with: a plain one, or the task of this name of a joint model.
-pub fn original(path: &Path, task: &str) -> Result<Graph> {
-    let graph = mtz::onnx::read(path)?.with_open_batch();
-    match assemble::from_graph(&graph)? {
-        None => Ok(graph),
-        Some(joint) => {
-            let names: Vec<String> = joint.members.iter().map(|m| m.name.clone()).collect();
-            let member = joint.members.into_iter().find(|m| m.name == task);
-            member.map(|m| m.graph).ok_or_else(|| {
-                Error::usage(format!("{} has no task {task:?}", path.display()))
-                    .hint(format!("its tasks are {}; mtz extract takes one out", names.join(", ")))
-            })
-        }
+/// The model, the one to compare it with, and how samples are prepared for both. Where one of them has its preprocessing inside, both get
+/// samples as they are stored: no flag would be right for both.
+fn fed_alike(args: &Eval, task: &str, graph: Graph) -> Result<(Graph, Option<Graph>, Normalisation)> {
+    let normalisation = samples::normalisation(&args.data, task)?;
+    let Some(path) = &args.against else { return Ok((graph, None, normalisation)) };
+    let ([graph, other], inside) = models::fed_alike(graph, models::original(path, task)?)?;
+    let (prepared, plain) = match inside {
+        None => return Ok((graph, Some(other), normalisation)),
+        Some(0) => (&args.model.value, path),
+        Some(_) => (path, &args.model.value),
+    };
+    let Normalisation { scale, mean, std, .. } = &normalisation;
+    let given = [("--scale", scale.is_some()), ("--mean", !mean.is_empty()), ("--std", !std.is_empty())];
+    if let Some((flag, _)) = given.iter().find(|(_, given)| *given) {
+        let text = format!("{} prepares its samples itself: {flag} would prepare them twice", prepared.display());
+        return Err(
+            Error::usage(text).hint(format!("leave {flag} out: {} gets the same preprocessing", plain.display()))
+        );
     }
+    let raw = Normalisation { raw: true, ..Normalisation::default() };
+    Ok((graph, Some(other), raw))
 }
 
 /// A task of a joint model: the one asked for.

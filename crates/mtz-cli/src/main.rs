@@ -10,6 +10,7 @@ mod eval;
 mod extract;
 mod inspect;
 mod manual;
+mod models;
 mod outputs;
 mod progress;
 mod prune;

@@ -1,6 +1,7 @@
 //! `mtz prune`
 
 use crate::args::{Common, MethodName, Prune};
+use crate::models;
 use crate::outputs;
 use crate::progress::{Rate, Stages};
 use crate::samples;
@@ -24,7 +25,7 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let data = args.data.data.iter().chain(&args.data.test).map(|named| named.value.as_path());
     let inputs: Vec<&Path> = data.chain([args.model.value.as_path()]).collect();
     outputs::check(&args.output, args.force, &inputs)?;
-    let graph = mtz::simplify::for_zipping(&mtz::onnx::read(&args.model.value)?.with_open_batch())?;
+    let graph = mtz::simplify::for_zipping(&models::read(&args.model.value)?)?;
     let name = args.model.name();
     samples::check(&args.data, std::slice::from_ref(&name))?;
     let layers = Layer::all(&graph)?;

@@ -3,7 +3,7 @@
 use crate::args::{AlignName, Common, Dtype, MatchName, RecipeName, StreamsName, Zip};
 use crate::budget;
 use crate::dry_run;
-use crate::eval::original;
+use crate::models;
 use crate::outputs;
 use crate::progress::{Rate, Stages};
 use crate::samples::{self, Prepared};
@@ -18,7 +18,7 @@ use mtz::error::{Error, Result};
 use mtz::graph::Graph;
 use mtz::merge::{Align, Matching, Recipe, Share, Streams};
 use mtz::pipeline::{Aim, Doing, Plan, Task, Zipped, zip};
-use mtz::plan::Joint;
+use mtz::plan::{Joint, Member};
 use mtz::predict::predict;
 use mtz::tensor::Element;
 use mtz::train::Augmentation;
@@ -55,7 +55,7 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     samples::check(&args.data, &names)?;
     check_names("weight", &names, &args.weight)?;
     check_names("kind", &names, &args.kind)?;
-    let originals = read_originals(&args.original, &names)?;
+    let originals = read_originals(&args.original, &start)?;
     let data = names.iter().zip(&start.members).map(|(name, member)| TaskData::open(args, name, &member.graph));
     let data: Vec<TaskData> = data.collect::<Result<_>>()?;
     check_preprocessing(args, &start, &data)?;
@@ -169,7 +169,7 @@ fn check_outputs(args: &Zip) -> Result<()> {
 fn read_models(models: &[Named<PathBuf>]) -> Result<Joint> {
     let mut parts = Vec::new();
     for model in models {
-        let graph = mtz::onnx::read(&model.value)?.with_open_batch();
+        let graph = models::read(&model.value)?;
         parts.push(match (assemble::from_graph(&graph)?, &model.task) {
             (Some(joint), None) => joint,
             (Some(joint), Some(name)) => {
@@ -184,15 +184,27 @@ fn read_models(models: &[Named<PathBuf>]) -> Result<Joint> {
     Joint::beside(parts)
 }
 
-/// What the tasks are compared with, where that is another network than the one that is zipped.
-fn read_originals(originals: &[Named<PathBuf>], names: &[String]) -> Result<Vec<Option<Graph>>> {
-    check_names("original", names, originals)?;
+/// What the tasks are compared with, where that is another network than the one that is zipped. It gets the same samples.
+fn read_originals(originals: &[Named<PathBuf>], start: &Joint) -> Result<Vec<Option<Graph>>> {
+    let names: Vec<String> = start.members.iter().map(|m| m.name.clone()).collect();
+    check_names("original", &names, originals)?;
     if let Some(bare) = originals.iter().find(|o| o.task.is_none()) {
         let path = bare.value.display();
         return Err(Error::usage(format!("--original {path}: of which task?")).hint(format!("--original TASK={path}")));
     }
-    let read = |name: &String| value_for("original", name, originals)?.map(|path| original(path, name)).transpose();
-    names.iter().map(read).collect()
+    let read = |member: &Member| -> Result<Option<Graph>> {
+        let Some(path) = value_for("original", &member.name, originals)? else { return Ok(None) };
+        match models::fed_alike(member.graph.clone(), models::original(path, &member.name)?)? {
+            ([_, original], None | Some(0)) => Ok(Some(original)),
+            _ => Err(Error::usage(format!(
+                "{} prepares its samples itself, task {} does not",
+                path.display(),
+                member.name
+            ))
+            .hint(format!("--original {}=MODEL needs the network without its preprocessing", member.name))),
+        }
+    };
+    start.members.iter().map(read).collect()
 }
 
 /// The samples of a task.

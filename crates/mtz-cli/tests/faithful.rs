@@ -157,6 +157,28 @@ fn preprocessing_and_f16_are_part_of_the_file() {
     for task in ["a", "b"] {
         assert_eq!(error(&out, task, &["--raw"]), run["tasks"][task]["error_after"].as_f64().unwrap());
     }
+    // Compared with the plain original, each of them gets what it wants, whichever is measured.
+    let original = "models/lenet-300-100-a.onnx";
+    let alone = files.path("a.onnx");
+    assert!(mtz(&["extract", &out, "--task", "a", "-o", &alone]).status.success());
+    for eval in [&["eval", &out, "--task", "a", "--against", original][..], &["eval", &alone, "--against", original]] {
+        let (_, compared) = json(&[eval, &["--data", "data/mnist"]].concat());
+        for key in ["agreement", "error"] {
+            assert_eq!(compared[key], run["tasks"]["a"][&format!("{key}_after")], "{compared}");
+        }
+        let text = failure(&[eval, &["--data", "data/mnist", "--mean", "0.1"]].concat());
+        assert!(text.contains("prepares its samples itself") && text.contains("leave --mean out"), "{text}");
+    }
+    // Beside a network that takes digits from 0 to 1.
+    let three = files.path("three.onnx");
+    let joined = ["zip", &out, "c=models/lenet-300-100-b.onnx", "--raw=a", "--raw=b", "-o", &three];
+    let (_, joined) = json(&[&joined[..], &few].concat());
+    for task in ["a", "b"] {
+        assert_eq!(joined["tasks"][task]["error_before"], run["tasks"][task]["error_after"], "{joined}");
+    }
+    assert!(joined["tasks"]["c"]["error_before"].as_f64().unwrap() < 3.0, "{joined}");
+    let (_, turned) = json(&["eval", original, "--against", &alone, "--data", "data/mnist"]);
+    assert_eq!(turned["error"], run["tasks"]["a"]["error_before"], "{turned}");
     let (_, full) = json(&[&zip[..], &["-o", &plain]].concat());
     let both = ["--mean", "0.1", "--std", "0.9", "--preprocessing", "--dtype", "f16", "--force", "-o", &out];
     assert_eq!(json(&[&zip[..], &both].concat()).1["checked"], true);
@@ -166,6 +188,34 @@ fn preprocessing_and_f16_are_part_of_the_file() {
     for task in ["a", "b"] {
         assert_eq!(error(&half, task, &[]), run["tasks"][task]["error_after"].as_f64().unwrap());
     }
+}
+
+#[test]
+fn files_and_folders_that_are_wrong_are_named() {
+    let files = Files::new();
+    let (broken, out) = (files.path("broken.onnx"), files.path("joint.onnx"));
+    let graph = mtz::onnx::read(&root().join("models/lenet-300-100-a.onnx")).unwrap();
+    let nan = graph.with_constants(|_, tensor| {
+        let mut data = tensor.data().to_vec();
+        data[0] = f32::NAN;
+        mtz::tensor::Tensor::new(tensor.shape().to_vec(), data)
+    });
+    mtz::onnx::write(&nan.unwrap(), Path::new(&broken)).unwrap();
+    let (sound, data) = ("b=models/lenet-300-100-b.onnx", ["--data", "data/mnist"]);
+    for command in
+        [&["zip", &broken, sound, "-o", &out][..], &["eval", &broken], &["eval", sound, "--against", &broken]]
+    {
+        let text = failure(&[command, &data].concat());
+        let named = ["broken.onnx: node ", "tensor ", "NaN"].iter().all(|part| text.contains(part));
+        assert!(named && text.contains("export it again"), "{text}");
+    }
+    // A folder of photographs is no checkpoint, and nothing is put into it.
+    let photographs = files.path("photographs");
+    std::fs::create_dir(&photographs).unwrap();
+    std::fs::write(Path::new(&photographs).join("cat.jpg"), "x").unwrap();
+    let text = failure(&[&["zip"], &NETWORKS[..], &data, &["-o", &out, "--checkpoint", &photographs]].concat());
+    assert!(text.contains("photographs") && text.contains("no checkpoint") && text.contains("empty folder"), "{text}");
+    assert_eq!(std::fs::read_dir(&photographs).unwrap().count(), 1);
 }
 
 #[test]

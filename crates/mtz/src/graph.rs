@@ -200,9 +200,14 @@ impl Graph {
             if count > 0 {
                 let error =
                     format!("tensor {:?} has {count} numbers of {} that are NaN or infinite", value.name, data.len());
-                return Err(Error::model(error).hint(
+                let error = Error::model(error).hint(
                     "training has diverged, or the file is damaged: use an earlier checkpoint, or export it again",
-                ));
+                );
+                let reader = self.nodes.iter().find(|node| node.inputs.contains(&Some(ValueId(i))));
+                return Err(match reader {
+                    Some(node) => error.at_node(&node.name),
+                    None => error,
+                });
             }
         }
         Ok(())

@@ -11,19 +11,80 @@ use crate::tensor::{Shape, Tensor};
 /// The network with its input's preprocessing inside. `bytes`: the samples are bytes, which are divided by 255 unless
 /// `normalisation` says otherwise. What comes out takes samples as they are stored: [`Normalisation::raw`].
 pub fn with_preprocessing(graph: &Graph, normalisation: &Normalisation, bytes: bool) -> Result<Graph> {
+    in_front(graph, |new, raw| add(new, raw, normalisation, bytes, |name| graph.is_free(name)))
+}
+
+/// One step of preprocessing, as it stands in a network.
+struct Step<'g> {
+    /// `scale`, `range`, `mean` or `std`.
+    what: &'g str,
+    op: &'g Op,
+    constant: &'g Tensor,
+}
+
+impl Step<'_> {
+    /// Whether two steps do the same. Files of f16 hold their numbers a little off.
+    fn is_like(&self, other: &Self) -> bool {
+        const NEAR: f32 = 1e-3;
+        let (own, others) = (self.constant.data(), other.constant.data());
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= NEAR * a.abs().max(b.abs());
+        self.what == other.what && own.len() == others.len() && own.iter().zip(others).all(near)
+    }
+}
+
+/// The preprocessing at the beginning of a network, in running order. It is known by the names [`add`] gives.
+fn steps(graph: &Graph) -> Vec<Step<'_>> {
+    let &[mut at] = graph.inputs() else { return Vec::new() };
+    let mut steps = Vec::new();
+    for node in graph.nodes() {
+        let [Some(x), Some(constant)] = node.inputs[..] else { continue };
+        let name = node.name.rsplit('/').next().unwrap_or_default();
+        let what = name.strip_prefix("normalise.").map(|what| what.trim_end_matches('_'));
+        if let (Some(what), Some(constant)) = (what.filter(|_| x == at), &graph[constant].constant) {
+            steps.push(Step { what, op: &node.op, constant });
+            at = node.output;
+        }
+    }
+    steps
+}
+
+/// Whether a network takes samples as they are stored, because it brings them to its own scale itself. A mean and a deviation alone say
+/// nothing: networks that were trained here have theirs behind the scaling.
+pub fn is_inside(graph: &Graph) -> bool {
+    steps(graph).first().is_some_and(|step| matches!(step.what, "scale" | "range"))
+}
+
+/// `graph` with the preprocessing in front that `prepared` has inside and it has not, so that both take the same samples.
+pub fn like(graph: &Graph, prepared: &Graph) -> Result<Graph> {
+    let (own, mut missing) = (steps(graph), steps(prepared));
+    // What the network had before its preprocessing was added is at the end of both.
+    let rest = missing.len().checked_sub(own.len());
+    if let Some(rest) = rest.filter(|rest| missing[*rest..].iter().zip(&own).all(|(a, b)| a.is_like(b))) {
+        missing.truncate(rest);
+    }
+    in_front(graph, |new, mut last| {
+        for Step { what, op, constant } in &missing {
+            last = step(new, last, what, (*op).clone(), (*constant).clone(), &|name| graph.is_free(name))?;
+        }
+        Ok(last)
+    })
+}
+
+/// The network with something between its input and all that reads it.
+fn in_front(graph: &Graph, add: impl FnOnce(&mut Graph, ValueId) -> Result<ValueId>) -> Result<Graph> {
     let &[input] = graph.inputs() else {
         return Err(Error::unsupported(format!(
             "preprocessing needs a network with one input; this one has {}",
             graph.inputs().len()
         )));
     };
-    let mut prepared = false;
+    let mut add = Some(add);
     graph.rebuild(
         |input| input.shape.clone(),
         |build, node| {
-            if !std::mem::replace(&mut prepared, true) {
+            if let Some(add) = add.take() {
                 let raw = build.value(input)?;
-                let ready = add(&mut build.new, raw, normalisation, bytes, |name| graph.is_free(name))?;
+                let ready = add(&mut build.new, raw)?;
                 build.replace(input, ready);
             }
             build.copy(node)
@@ -60,20 +121,33 @@ pub(crate) fn add(
         if values.iter().any(|v| !v.is_finite()) || what == "std" && values.contains(&0.0) {
             return Err(Error::usage(format!("{what} {values:?} cannot be part of a network")));
         }
-        let mut tail = String::new();
-        let taken = |tail: &str| {
-            let names = [format!("input.{what}{tail}"), format!("normalise.{what}{tail}")];
-            names.iter().any(|name| !free(name)) || !free(&format!("normalise.{what}{tail}.output"))
-        };
-        while taken(&tail) {
-            tail.push('_');
-        }
         let constant = per_channel(&graph[last].shape, values, what)?;
-        let constant = graph.add_constant(format!("input.{what}{tail}"), constant)?;
-        let (name, output) = (format!("normalise.{what}{tail}"), format!("normalise.{what}{tail}.output"));
-        last = graph.add_node(name, op, vec![Some(last), Some(constant)], output)?;
+        last = step(graph, last, what, op, constant, &free)?;
     }
     Ok(last)
+}
+
+/// Adds one node behind `x`, under the names that tell it as preprocessing.
+fn step(
+    graph: &mut Graph,
+    x: ValueId,
+    what: &str,
+    op: Op,
+    constant: Tensor,
+    free: &dyn Fn(&str) -> bool,
+) -> Result<ValueId> {
+    let mut tail = String::new();
+    let taken = |tail: &str| {
+        let node = format!("normalise.{what}{tail}");
+        let names = [format!("input.{what}{tail}"), format!("{node}.output"), node];
+        names.iter().any(|name| !free(name) || !graph.is_free(name))
+    };
+    while taken(&tail) {
+        tail.push('_');
+    }
+    let constant = graph.add_constant(format!("input.{what}{tail}"), constant)?;
+    let (name, output) = (format!("normalise.{what}{tail}"), format!("normalise.{what}{tail}.output"));
+    graph.add_node(name, op, vec![Some(x), Some(constant)], output)
 }
 
 /// One number, or one for each channel, so that it meets its channel in an input of this shape: channels first,
@@ -160,6 +234,22 @@ mod tests {
                 let again = crate::onnx::parse(&crate::onnx::to_bytes(&inside).unwrap()).unwrap();
                 assert!(again == inside);
             }
+        }
+    }
+
+    /// A network gets what another has inside, but not a second time what it had itself.
+    #[test]
+    fn two_networks_take_the_same_samples() {
+        let own = Normalisation { mean: vec![0.1], std: vec![0.3], raw: true, ..Normalisation::default() };
+        let added = Normalisation { mean: vec![0.1, 0.2, 0.3], ..Normalisation::default() };
+        for own in [Normalisation { raw: true, ..Normalisation::default() }, own] {
+            let plain = with_preprocessing(&network(&[3, 2, 2]), &own, true).unwrap();
+            let prepared = with_preprocessing(&plain, &added, true).unwrap();
+            assert!(is_inside(&prepared) && !is_inside(&plain));
+            assert!(like(&plain, &prepared).unwrap() == prepared);
+            assert!(like(&prepared, &prepared).unwrap() == prepared);
+            let read = crate::onnx::parse(&crate::onnx::to_bytes(&prepared).unwrap()).unwrap();
+            assert!(is_inside(&read));
         }
     }
 
