@@ -10,8 +10,15 @@ use mtz::plan::Joint;
 use mtz::predict::{Prediction, predict};
 use serde_json::{Value, json};
 
-/// Predicts a zip, or a search for a budget, and says so.
-pub fn run(start: &Joint, tasks: &[Task], plan: &Plan, budget: Option<Budget>, common: &Common) -> Result<()> {
+/// Predicts a zip, or a search for a budget, and says so. `written`: bytes that writing the file takes.
+pub fn run(
+    start: &Joint,
+    tasks: &[Task],
+    plan: &Plan,
+    budget: Option<Budget>,
+    written: u64,
+    common: &Common,
+) -> Result<()> {
     let zips = budget.map_or((usize::from(plan.retrain == 0), usize::from(plan.retrain > 0)), |b| b.zips(plan.retrain));
     // The program and the samples are there already, and so are the networks, which are counted.
     let there = show::resident_memory().unwrap_or(0).saturating_sub(4 * start.parameters().0 as u64);
@@ -23,6 +30,7 @@ pub fn run(start: &Joint, tasks: &[Task], plan: &Plan, budget: Option<Budget>, c
         prediction.memory = prediction.memory.max(least.memory);
         prediction.seconds = prediction.seconds.max(least.seconds);
     }
+    prediction.memory = prediction.memory.max(written);
     show_prediction(&prediction, zips, budget.is_some(), there, common);
     Ok(())
 }

@@ -177,7 +177,7 @@ fn open_location(
     location.open(&OpenOptions {
         task: Some(task.to_owned()),
         label: value_for("label", task, &args.label)?.map_or(LabelChoice::Usual, |l| LabelChoice::from(l.as_str())),
-        beside: Some(locate_part(args, task, part.other())?.0).filter(|other| other != location),
+        beside: locate_part(args, task, part.other()).ok().map(|found| found.0).filter(|other| other != location),
         classes: value_for("classes", task, &args.classes)?.cloned(),
         image_shape,
         image_fit: match args.resize {

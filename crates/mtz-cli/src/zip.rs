@@ -17,7 +17,7 @@ use mtz::data::{Feed, Part, without_a_tenth};
 use mtz::error::{Error, Result};
 use mtz::graph::Graph;
 use mtz::merge::{Align, Matching, Recipe, Share, Streams};
-use mtz::pipeline::{Aim, Doing, Plan, Task, Zipped, zip};
+use mtz::pipeline::{Aim, Doing, Plan, Task, Zipped, writing, zip};
 use mtz::plan::{Joint, Member};
 use mtz::predict::predict;
 use mtz::tensor::Element;
@@ -73,8 +73,17 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     let images: u64 = prepared.map(|own| own.feed.cache_bytes()).sum();
     let memory = args.memory.saturating_sub(images);
     let plan = Plan { memory, ..plan_of(args, &start, (share, share_of), common) };
+    let written = writing(&start, !args.no_check);
+    if written > plan.memory {
+        let (needed, most) = (written.div_ceil(1 << 20), plan.memory >> 20);
+        let text = format!(
+            "zipping these networks takes {needed} MiB of memory when the file is written, {most} MiB are allowed"
+        );
+        let less = if args.no_check { "" } else { ", or use --no-check: reading the file back takes most of it" };
+        return Err(Error::limit(text).hint(format!("allow more with --memory{less}")));
+    }
     if args.dry_run {
-        dry_run::run(&start, &tasks, &plan, budget, common)?;
+        dry_run::run(&start, &tasks, &plan, budget, written, common)?;
         return Ok(ExitCode::SUCCESS);
     }
     // The first Ctrl-C waits for the present stage; a second one ends the program at once. Nothing half-written is left either way.

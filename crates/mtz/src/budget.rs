@@ -153,7 +153,10 @@ pub fn search(
         ControlFlow::Break(()) => Err(Error::usage("stopped")),
     };
     // Points of a search are compared on held-out samples; their layers are nobody's business.
-    let plan = &Plan { measured: 0, ..plan.clone() };
+    let plan = Plan { measured: 0, ..plan.clone() };
+    // What the originals answer to held-out samples is there as long as the search.
+    let kept = pipeline::answers(start, &measuring, &plan);
+    let plan = &Plan { memory: plan.memory.saturating_sub(kept), ..plan };
     let originals: Vec<Graph> = start.members.iter().map(|m| m.graph.clone()).collect();
     let graphs: Vec<&Graph> = originals.iter().collect();
     // What cannot be done is refused before the first of many zips.

@@ -7,7 +7,7 @@ mod open_batch;
 
 use crate::error::{Error, Result};
 use crate::op::{Op, Shapes};
-use crate::tensor::{Element, Shape, Tensor};
+use crate::tensor::{Dim, Element, Shape, Tensor};
 use std::collections::{HashMap, HashSet};
 
 /// A value of a graph.
@@ -186,6 +186,15 @@ impl Graph {
     /// Marks a value as output.
     pub fn add_output(&mut self, id: ValueId) {
         self.outputs.push(id);
+    }
+
+    /// How many numbers an output has for a sample, if they stand in one row: axes of length one do not count. Labels are made for such rows.
+    pub fn row_of_scores(&self, output: ValueId) -> Option<usize> {
+        let batch = self.fixed_batch().map_or(Dim::Batch(1), Dim::Fixed);
+        let (first, rest) = self.values.get(output.0)?.shape.dims().split_first()?;
+        let sizes: Vec<usize> = rest.iter().map(|d| d.fixed()).collect::<Option<_>>()?;
+        let one_row = *first == batch && sizes.iter().filter(|n| **n != 1).count() <= 1;
+        one_row.then(|| sizes.iter().product())
     }
 
     /// Fails if a weight is not a number, or if a layer has an infinite one: nothing can be computed with it. (Masks

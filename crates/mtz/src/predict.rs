@@ -9,8 +9,8 @@ use crate::graph::{Graph, ValueId};
 use crate::linalg::{Factor, Moments, Samples, best_pairs};
 use crate::merge::{Align, Recipe};
 use crate::pipeline::{
-    Plan, Spare, Task, aligned, calibrations, chosen, few_to_measure, held_out_bytes, measured_at_a_time, networks,
-    of_layer, paired_in_order, retraining as retraining_bytes, rounds, saving, try_steps,
+    Plan, Spare, Task, aligned, answers, calibrations, chosen, few_to_measure, held_out_bytes, measured_at_a_time,
+    networks, of_layer, paired_in_order, retraining as retraining_bytes, rounds, saving, try_steps,
 };
 use crate::plan::{Joint, Member};
 use crate::random;
@@ -201,7 +201,7 @@ pub fn predict(start: &Joint, tasks: &[Task], plan: &Plan) -> Result<Prediction>
         let runner = Runner::new(&m.graph);
         runner.peak_bytes(measured_at_a_time(&m.graph, each)).saturating_sub(runner.weight_bytes())
     });
-    let mut memory = networks(start) + memory.max(measuring.sum());
+    let mut memory = networks(start) + answers(start, tasks, plan) + memory.max(measuring.sum());
     if iterations > 0 {
         memory = memory.max(retraining_bytes(start, tasks, plan, plan.batch_size));
     }

@@ -3,7 +3,6 @@
 use super::{Dataset, Labels};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::tensor::Dim;
 use std::collections::BTreeSet;
 
 /// What rows with exactly one 1 each are taken for.
@@ -127,18 +126,52 @@ impl Dataset {
 
 /// The name of the first output, and how many numbers it has for a sample. Labels are made for one row of them.
 fn outputs(graph: &Graph) -> Result<(String, usize)> {
-    let output = graph.outputs().first().and_then(|id| graph.values().get(id.index()));
-    let value = output.ok_or_else(|| Error::model("the network has no output"))?;
-    let batch = graph.fixed_batch().map_or(Dim::Batch(1), Dim::Fixed);
-    let (first, rest) = value.shape.dims().split_first().unzip();
-    let sizes = rest.and_then(|dims| dims.iter().map(|d| d.fixed()).collect::<Option<Vec<usize>>>());
-    let sizes = sizes.filter(|s| first == Some(&batch) && s.iter().filter(|&&n| n != 1).count() <= 1);
+    let output = graph.outputs().first().and_then(|id| Some((*id, graph.values().get(id.index())?)));
+    let (id, value) = output.ok_or_else(|| Error::model("the network has no output"))?;
     let name = format!("{:?}", value.name);
-    match sizes {
-        Some(sizes) => Ok((name, sizes.iter().product())),
+    match graph.row_of_scores(id) {
+        Some(outputs) => Ok((name, outputs)),
         None => Err(Error::data(format!(
             "the labels are for one row of scores per sample, but output {name} is {}",
             value.shape
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples of which only the labels matter.
+    struct Nothing;
+
+    impl crate::data::Samples for Nothing {
+        fn len(&self) -> usize {
+            2
+        }
+
+        fn shape(&self) -> &[usize] {
+            &[1]
+        }
+
+        fn is_bytes(&self) -> bool {
+            true
+        }
+
+        fn read(&self, _: usize, _: &mut [f32]) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A test part in which every row happens to have one 1 is of attributes if the training part is.
+    #[test]
+    fn rows_are_taken_alike_in_both_parts() {
+        let rows = |values: [bool; 4]| Labels::Attributes { count: 2, values: values.to_vec() };
+        let (one_hot, others) = (rows([true, false, false, true]), rows([true, true, false, true]));
+        for (beside, taken) in [(None, true), (Some(one_hot.clone()), true), (Some(others), false)] {
+            let mut part = Dataset { beside, ..Dataset::new(Box::new(Nothing), Some(one_hot.clone())) };
+            part.take_one_hot_as_classes();
+            assert_eq!(part.labels == Some(Labels::Classes(vec![0, 1])), taken);
+        }
     }
 }

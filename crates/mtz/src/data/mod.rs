@@ -69,7 +69,7 @@ pub struct Dataset {
     /// Whose samples they are and where they come from.
     pub origin: Origin,
     /// The labels of the other part, as they stand there: what labels mean is decided over both.
-    beside: Option<Labels>,
+    pub beside: Option<Labels>,
 }
 
 impl Dataset {

@@ -108,14 +108,41 @@ impl<'a> Reference<'a> {
         keep: u64,
         options: Options,
     ) -> Result<Self> {
+        let graph = simplify::for_inference(original)?;
+        let answer = |k: usize, ending: &Ending, shown: &[&Tensor]| {
+            Some(Answer::of(ending, kind, feed.labels().filter(|_| k == 0), shown))
+        };
+        Self::of(graph, feed, samples, answer, keep, options)
+    }
+
+    /// The same original on other samples of the same data. What its answers are was found out before.
+    pub fn on(&self, samples: &[usize], keep: u64) -> Result<Self> {
+        let answer = |k: usize, _: &Ending, _: &[&Tensor]| self.outputs.get(k).map(|output| output.answer);
+        Self::of(self.graph.clone(), self.feed, samples, answer, keep, self.options)
+    }
+
+    /// Bytes of the answers to so many samples.
+    pub fn bytes(original: &Graph, samples: usize) -> Result<u64> {
+        let numbers: usize = live_outputs(original)?.iter().map(|(_, ending)| per_sample(original, ending.value)).sum();
+        Ok(4u64.saturating_mul(numbers as u64).saturating_mul(samples as u64))
+    }
+
+    /// `answer` says what an output is, by its place, how the network ends in it, and some of its numbers.
+    fn of(
+        graph: Graph,
+        feed: &'a Feed,
+        samples: &[usize],
+        answer: impl Fn(usize, &Ending, &[&Tensor]) -> Option<Answer>,
+        keep: u64,
+        options: Options,
+    ) -> Result<Self> {
         /// Samples that show what kind of answers these are, and bytes after which a batch is the last one.
         const SHOWN: usize = 512;
         const SHOWN_BYTES: u64 = 1 << 26;
-        let graph = simplify::for_inference(original)?;
         let taps: Vec<(String, Ending)> = live_outputs(&graph)?;
         let ids: Vec<ValueId> = taps.iter().map(|(_, ending)| ending.value).collect();
         let widths: Vec<usize> = ids.iter().map(|id| per_sample(&graph, *id)).collect();
-        let bytes = 4 * widths.iter().sum::<usize>() as u64;
+        let bytes = Self::bytes(&graph, 1)?;
         let keeps = bytes.saturating_mul(samples.len() as u64) <= keep;
         let judge = Labelled::new(&graph, feed)?;
         let (mut kept, mut shown, mut sums) = (vec![Vec::new(); ids.len()], Vec::new(), vec![Vec::new(); ids.len()]);
@@ -137,10 +164,11 @@ impl<'a> Reference<'a> {
         let outputs = taps.into_iter().zip(sums).enumerate().map(|(k, ((name, ending), mut means))| {
             means.iter_mut().for_each(|sum: &mut f64| *sum /= seen.max(1) as f64);
             let shown: Vec<&Tensor> = shown.iter().filter_map(|batch| batch.get(k)).collect();
-            let answer = Answer::of(&ending, kind, feed.labels().filter(|_| k == 0), &shown);
-            ReferenceOutput { name, answer, ending, means }
+            let answer = answer(k, &ending, &shown)
+                .ok_or_else(|| Error::model(format!("the network has no output {name:?}")))?;
+            Ok(ReferenceOutput { name, answer, ending, means })
         });
-        let outputs = outputs.collect();
+        let outputs = outputs.collect::<Result<_>>()?;
         let mistakes = judge.mistakes(marks);
         Ok(Self { feed, samples: samples.to_vec(), options, graph, outputs, mistakes, kept: keeps.then_some(kept) })
     }

@@ -10,7 +10,7 @@ use crate::data::{Feed, Labels};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::run::Runner;
-use crate::tensor::{Dim, Tensor};
+use crate::tensor::Tensor;
 
 /// The figures of one evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,12 +150,7 @@ struct Judge<'l> {
 impl<'l> Judge<'l> {
     fn new(graph: &Graph, output: ValueId, labels: &'l Labels) -> Result<Self> {
         let value = &graph[output];
-        let (first, rest) = value.shape.dims().split_first().unzip();
-        let batch = graph.fixed_batch().map_or(Dim::Batch(1), Dim::Fixed);
-        let scores: Option<Vec<usize>> =
-            rest.map(|dims: &[Dim]| dims.iter().map(|d| d.fixed()).collect()).unwrap_or(None);
-        let scores = scores.filter(|s| first == Some(&batch) && s.iter().filter(|&&n| n != 1).count() <= 1);
-        let Some(outputs) = scores.map(|s| s.iter().product::<usize>()) else {
+        let Some(outputs) = graph.row_of_scores(output) else {
             let (name, shape) = (&value.name, &value.shape);
             return Err(Error::unsupported(format!("output {name:?} is {shape}, not one row of scores per sample"))
                 .hint("the output should be N×classes"));

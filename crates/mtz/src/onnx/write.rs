@@ -43,6 +43,7 @@ fn write_if(graph: &Graph, path: &Path, complete: impl FnOnce(&Path) -> Result<(
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut file = builder.tempfile_in(folder).map_err(io)?;
     file.write_all(&bytes).map_err(io)?;
+    drop(bytes);
     file.as_file().sync_all().map_err(io)?;
     complete(file.path())?;
     file.persist(path).map_err(|e| Error::io(path, &e.error))?;

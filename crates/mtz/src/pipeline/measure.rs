@@ -4,6 +4,7 @@ use super::settings::{Plan, Task};
 use crate::error::Result;
 use crate::evaluate::{self, Measured, Mistakes, Reference};
 use crate::graph::Graph;
+use crate::plan::{Joint, Member};
 use crate::run::Runner;
 use crate::simplify;
 use rayon::prelude::*;
@@ -14,6 +15,16 @@ pub struct References<'a>(Vec<Option<Reference<'a>>>);
 
 /// The part of the memory that the answers of an original may take, so that it need not run again.
 const KEPT: u64 = 64;
+
+/// Bytes of the originals' answers that are kept for so many samples of each task.
+pub(super) fn answer_bytes(start: &Joint, tasks: &[Task], samples: &[usize], plan: &Plan) -> u64 {
+    let of = |((member, task), samples): ((&Member, &Task), &usize)| {
+        // An original that cannot be compared is refused where that is tried.
+        let bytes = Reference::bytes(task.original.unwrap_or(&member.graph), *samples).unwrap_or(0);
+        if bytes <= plan.memory / KEPT { bytes } else { 0 }
+    };
+    start.members.iter().zip(tasks).zip(samples).map(of).sum()
+}
 
 impl<'a> References<'a> {
     /// Runs the originals on each task's test samples.
@@ -28,6 +39,15 @@ impl<'a> References<'a> {
             Reference::new(original, feed, samples, task.kind, plan.memory / KEPT, options).map(Some)
         };
         Ok(Self(originals.par_iter().zip(tasks).map(reference).collect::<Result<_>>()?))
+    }
+
+    /// The same originals on other samples: the test samples of these tasks.
+    pub(super) fn on(&self, tasks: &[Task<'a>], plan: &Plan) -> Result<Self> {
+        let on = |(reference, task): (&Option<Reference<'a>>, &Task<'a>)| {
+            let samples = task.test.as_ref().map(|(_, samples)| samples).filter(|samples| !samples.is_empty());
+            reference.as_ref().zip(samples).map(|(r, samples)| r.on(samples, plan.memory / KEPT)).transpose()
+        };
+        Ok(Self(self.0.par_iter().zip(tasks).map(on).collect::<Result<_>>()?))
     }
 
     /// Compares networks with the originals.

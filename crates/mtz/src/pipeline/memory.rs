@@ -1,9 +1,10 @@
 //! What zipping keeps in memory, counted before it begins: what is left of the memory allowed decides how many images go through a network at a time.
 
 use super::collect::{calibrations, patches};
+use super::measure::answer_bytes;
 use super::retrain::{hidden_answers, paces};
 use super::settings::{Plan, Task};
-use super::{aligned, share_of};
+use super::{aligned, on_the_way, share_of};
 use crate::error::{Error, Result};
 use crate::merge::{Align, Share, Streams};
 use crate::onnx;
@@ -40,10 +41,11 @@ impl Spare {
         let count = start.members.len().max(1) as u64;
         let most = Self::of(plan.memory / count);
         let to_be = to_be(start, plan);
+        let standing = networks(start) + answers(start, tasks, plan);
         let fixed = |l: usize| {
             let from = calibrations(start, tasks, samples, l, plan, most);
             let merging = to_be.iter().map(|joint| of_layer(joint, l, &from).iter().sum()).max().unwrap_or(0);
-            networks(start) + merging.max(saving(start, plan))
+            standing + merging.max(saving(start, plan))
         };
         let fixed: Vec<u64> = (0..start.depth()).map(fixed).collect();
         let worst = fixed.iter().copied().max().unwrap_or(0);
@@ -97,13 +99,36 @@ pub(crate) fn retraining(start: &Joint, tasks: &[Task], plan: &Plan, batch_size:
             + (3 * 4 * inside) as u64
     };
     let (all, joint) = (start.parameters().0, paired_in_order(start, plan).parameters().0);
+    let judged = answer_bytes(start, tasks, &vec![JUDGED; tasks.len()], plan);
     // A network's own copy of shared weights, their gradients, and where they are in the parameters.
-    networks(start) + (12 * all + 16 * joint) as u64 + start.members.iter().zip(paces(tasks)).map(of).sum::<u64>()
+    networks(start)
+        + answers(start, tasks, plan)
+        + judged
+        + (12 * all + 16 * joint) as u64
+        + start.members.iter().zip(paces(tasks)).map(of).sum::<u64>()
 }
 
 /// Bytes that writing the state after a layer takes: the joint model as a graph, as tensors of a file, and as bytes.
 pub(crate) fn saving(start: &Joint, plan: &Plan) -> u64 {
     if plan.checkpoint.is_some() { 3 * 4 * start.parameters().0 as u64 } else { 0 }
+}
+
+/// Samples that retraining is judged by, at most.
+const JUDGED: usize = 500;
+
+/// Bytes of what the originals answer, kept to compare with: to all test samples, and to the fewer on the way.
+pub(crate) fn answers(start: &Joint, tasks: &[Task], plan: &Plan) -> u64 {
+    let tested = |task: &Task| task.test.as_ref().map_or(0, |(_, samples)| samples.len());
+    let all: Vec<usize> = tasks.iter().map(tested).collect();
+    let few: Vec<usize> = on_the_way(start, tasks, plan).iter().map(tested).collect();
+    [all, few].iter().map(|samples| answer_bytes(start, tasks, samples, plan)).sum()
+}
+
+/// Bytes that writing the joint model takes beside the networks: a graph of it, and the bytes of its file twice, as a message and as they
+/// are written. To compare it with what is in memory, it is read back, and the weights of every task are put together from it once more.
+pub fn writing(start: &Joint, compared: bool) -> u64 {
+    let all = 4 * start.parameters().0 as u64;
+    networks(start) + if compared { 8 * all } else { 3 * all }
 }
 
 /// Refuses what would be too large for its file in the end: the joint model, or with a checkpoint the networks that nothing is shared of yet.

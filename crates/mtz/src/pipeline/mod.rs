@@ -15,7 +15,8 @@ pub(crate) use measure::measured_at_a_time;
 pub use measure::{References, errors};
 use memory::check_file_sizes;
 pub use memory::paired_in_order;
-pub(crate) use memory::{Spare, networks, of_layer, retraining, saving};
+pub use memory::writing;
+pub(crate) use memory::{Spare, answers, networks, of_layer, retraining, saving};
 pub(crate) use retrain::try_steps;
 pub use retrain::{Retrained, retrain};
 pub use settings::{Aim, Plan, Task};
@@ -108,7 +109,7 @@ pub fn zip(
     let all: Vec<&Graph> = originals.iter().collect();
     let references = References::new(&all, tasks, plan)?;
     let fewer = on_the_way(&joint, tasks, plan);
-    let few_references = References::new(&all, &fewer, plan)?;
+    let few_references = references.on(&fewer, plan)?;
     let align = aligned(&joint, plan);
     let mut walks = vec![Walks::default(); tasks.len()];
     let mut held_out = HeldOut::new(&joint, tasks, &samples, plan, &spare);
