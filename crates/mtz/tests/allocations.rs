@@ -5,8 +5,10 @@
 mod noise;
 
 use mtz::architecture::{self, Task};
+use mtz::assemble;
 use mtz::graph::Graph;
 use mtz::merge::{Matching, Recipe, Share};
+use mtz::onnx;
 use mtz::op::{Gemm, Relu};
 use mtz::pipeline::{self, Plan, zip};
 use mtz::plan::Joint;
@@ -84,15 +86,22 @@ fn a_warm_training_step_allocates_only_small_lists() {
 
 /// A layer of few inputs and many units, and a head.
 fn wide(seed: u64, units: usize) -> Graph {
-    let mut graph = Graph::new("wide");
+    dense(seed, &[units])
+}
+
+/// Hidden layers of so many units behind eight inputs, and a head.
+fn dense(seed: u64, hidden: &[usize]) -> Graph {
+    let mut graph = Graph::new("dense");
     let mut x = graph.add_input("x", Shape::new(vec![Dim::Batch(1), Dim::Fixed(8)]).unwrap());
-    for (i, (inputs, units)) in [(8, units), (units, 2)].into_iter().enumerate() {
+    let sizes: Vec<usize> = [8].iter().chain(hidden).chain(&[2]).copied().collect();
+    for (i, pair) in sizes.windows(2).enumerate() {
+        let (inputs, units) = (pair[0], pair[1]);
         let data = (0..(inputs * units) as u64).map(|k| 0.3 * random::normal(10 * seed + i as u64, k)).collect();
         let weight = graph.add_constant(format!("w{i}"), Tensor::new(vec![units, inputs], data).unwrap()).unwrap();
         let gemm = Gemm { transpose_b: true, ..Gemm::PLAIN };
         x = graph.add_node(format!("fc{i}"), gemm, vec![Some(x), Some(weight)], format!("y{i}")).unwrap();
-        if i == 0 {
-            x = graph.add_node("relu", Relu, vec![Some(x)], "hidden").unwrap();
+        if i < hidden.len() {
+            x = graph.add_node(format!("relu{i}"), Relu, vec![Some(x)], format!("hidden{i}")).unwrap();
         }
     }
     graph.add_output(x);
@@ -137,5 +146,38 @@ fn zipping_takes_no_more_memory_than_was_counted() {
         let taken = (PEAK.load(Ordering::Relaxed) - before) as u64;
         assert!(taken <= counted * MIB, "{matching:?}: {} MiB taken, {counted} counted", taken.div_ceil(MIB));
         assert!(2 * taken > counted * MIB, "{matching:?}: {} MiB taken of {counted} counted", taken.div_ceil(MIB));
+    }
+}
+
+/// Writing a joint model, reading it back and comparing it takes no more than was counted, and not much less, however much is shared.
+#[test]
+fn writing_takes_no_more_memory_than_was_counted() {
+    let _one = ONE.lock().unwrap();
+    let graphs = [dense(1, &[1000, 1000]), dense(2, &[1000, 1000])];
+    let single = |(name, graph): (&str, &Graph)| Joint::single(name.into(), graph.clone()).unwrap();
+    let start = Joint::beside(["a", "b"].into_iter().zip(&graphs).map(single).collect()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("joint.onnx");
+    let samples = [0.5, 0.25].map(|x| Tensor::new(vec![1, 8], vec![x; 8]).unwrap());
+    // Both networks are there already; the counted sum holds what becomes of them as well.
+    let networks = 2 * 4 * start.parameters().0;
+    for compared in [false, true] {
+        let mut most = 0;
+        for share in [Share::Count(0), Share::Fraction(0.5), Share::All] {
+            let joint = pipeline::paired_in_order(&start, &Plan { share, ..Plan::new(Recipe::Best) });
+            let before = LIVE.load(Ordering::Relaxed);
+            PEAK.store(before, Ordering::Relaxed);
+            let graph = assemble::to_graph(&joint, false).unwrap();
+            // Units are paired in the order they come and nothing is fitted, so that what is compared differs.
+            let compare = |file: &Graph| {
+                drop(assemble::check(file, &joint, &samples, false));
+                Ok(())
+            };
+            if compared { onnx::write_checked(&graph, &path, compare) } else { onnx::write(&graph, &path) }.unwrap();
+            drop(graph);
+            most = most.max(PEAK.load(Ordering::Relaxed) - before);
+        }
+        let counted = pipeline::writing(&start, compared) as usize - networks;
+        assert!(most <= counted && 2 * most > counted, "{compared}: {most} taken of {counted} counted");
     }
 }

@@ -124,11 +124,15 @@ pub(crate) fn answers(start: &Joint, tasks: &[Task], plan: &Plan) -> u64 {
     [all, few].iter().map(|samples| answer_bytes(start, tasks, samples, plan)).sum()
 }
 
-/// Bytes that writing the joint model takes beside the networks: a graph of it, and the bytes of its file twice, as a message and as they
-/// are written. To compare it with what is in memory, it is read back, and the weights of every task are put together from it once more.
+/// Bytes that writing the joint model takes, the networks among them: a graph of it, and its weights as tensors of a file and as bytes. To
+/// compare it with what is in memory, it is read back, and the weights of the tasks are put together from it.
 pub fn writing(start: &Joint, compared: bool) -> u64 {
+    /// What the description of a unit takes, as text and on the way to it, at most.
+    const UNIT: u64 = 512;
     let all = 4 * start.parameters().0 as u64;
-    networks(start) + if compared { 8 * all } else { 3 * all }
+    let units: usize = start.members.iter().flat_map(|m| &m.layers).map(|l| l.units).sum();
+    // Most where tasks share in part: tests/allocations.rs measures it.
+    networks(start) + if compared { 5 * all } else { 3 * all } + UNIT * units as u64
 }
 
 /// Refuses what would be too large for its file in the end: the joint model, or with a checkpoint the networks that nothing is shared of yet.
