@@ -14,7 +14,7 @@ use mtz::run::Runner;
 use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{
     Augmentation, Binding, Bindings, Diary, Fit, Goal, Imitation, Learner, Optimizer, OptimizerKind, Parameters,
-    Program, Report, Rule, Schedule, fit, learn, settle,
+    Program, Report, Rule, Schedule, acclimatise, fit, learn, settle,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -378,6 +378,44 @@ fn statistics_settle_on_all_samples() {
         layers.iter().map(|l| graph[l.weight].constant.clone()).collect::<Vec<_>>()
     };
     assert_eq!(weights(&settled), weights(&graph));
+}
+
+/// Whatever images its running statistics come from: a network that retraining begins with answers as it did, and what is learned is not lost in them.
+#[test]
+fn retraining_begins_where_it_stands() {
+    // Statistics as they are before any training: those of no images.
+    let original = network("resnet-20", 3);
+    let data = feed(&original);
+    let shaken = original.with_constants(|_, tensor| {
+        let shake = |(k, x): (usize, &f32)| x * (1.0 + 0.2 * random::normal(5, k as u64));
+        let numbers = tensor.data().iter().enumerate().map(shake).collect();
+        if tensor.shape().len() == 4 { Tensor::new(tensor.shape().to_vec(), numbers) } else { Ok(tensor.clone()) }
+    });
+    let mut joint = Joint::single("one".into(), shaken.unwrap()).unwrap();
+    let original = Joint::single("one".into(), original).unwrap().members.remove(0).graph;
+    let (mut parameters, bindings) = joint.bind().unwrap();
+    let (samples, goal, weight, pace, mirrored) = ((0..400).collect(), Goal::Labels, 1.0, 1.0, false);
+    let graph = joint.members[0].graph.clone();
+    let own = bindings[0].clone();
+    let learner = Learner { graph: &graph, bindings: own, feed: &data, samples, goal, weight, pace, mirrored };
+    let rule = Rule { batch_size: 50, augmentation: Augmentation::default(), ..how(1).rule };
+    acclimatise(&mut parameters, std::slice::from_ref(&learner), 400, &rule).unwrap();
+    let images = data.batch(&(0..50).collect::<Vec<_>>()).unwrap();
+    let answers = |graph: &Graph| Runner::new(graph).run(std::slice::from_ref(&images)).unwrap().remove(0);
+    let apart = |a: &Tensor, b: &Tensor| a.data().iter().zip(b.data()).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
+    let size = answers(&graph).data().iter().map(|x| x * x).sum::<f32>();
+    let moved = bindings[0].apply(&graph, &parameters).unwrap();
+    assert!(apart(&answers(&graph), &answers(&moved)) < 1e-6 * size, "other answers");
+    // Statistics that go with the images change next to nothing any more.
+    settle(&mut parameters, &[learner], 400, &rule).unwrap();
+    let settled = bindings[0].apply(&graph, &parameters).unwrap();
+    assert!(apart(&answers(&graph), &answers(&settled)) < 1e-2 * size, "other statistics");
+    let tasks = [pipeline::Task::whole("one", &data, &data)];
+    let plan = Plan { batch_size: 50, rate: 1e-3, ..Plan::new(Recipe::Best) };
+    let plan = Plan { augmentation: Augmentation::default(), ..plan };
+    let heard = |_: usize, _: &[f64]| ControlFlow::Continue(());
+    let done = pipeline::retrain(&mut joint, &tasks, &[original], &plan, 8, None, heard).unwrap();
+    assert!(done.kept > 0.0, "nothing was learned");
 }
 
 /// A network with one output tells two classes apart by its sign.

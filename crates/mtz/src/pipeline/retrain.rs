@@ -9,7 +9,7 @@ use crate::plan::{Joint, Layer, Member};
 use crate::random;
 use crate::run::Runner;
 use crate::train::{
-    Bindings, Diary, Goal, Imitation, Learner, OptimizerKind, Parameters, Rule, Schedule, learn, settle,
+    Bindings, Diary, Goal, Imitation, Learner, OptimizerKind, Parameters, Rule, Schedule, acclimatise, learn, settle,
 };
 use rayon::prelude::*;
 use std::ops::ControlFlow;
@@ -50,7 +50,12 @@ pub fn retrain(
     let references = References::new(&originals.iter().collect::<Vec<_>>(), &held_out, plan)?;
     let before = references.measure(&joint.graphs())?;
     let training = Training::new(joint, &learning, originals, plan, &references)?;
-    let (mut parameters, bindings) = joint.bind()?;
+    let begin = || -> Result<(Parameters, Vec<Bindings>)> {
+        let (mut parameters, bindings) = joint.bind()?;
+        acclimatise(&mut parameters, &training.learners(&bindings), SETTLED, &training.rule())?;
+        Ok((parameters, bindings))
+    };
+    let (mut parameters, bindings) = begin()?;
     let (iterations, stopped) = training.run(&mut parameters, &bindings, iterations, diary, listen)?;
     if stopped {
         return Ok(Retrained { iterations, kept: 0.0 });
@@ -64,12 +69,12 @@ pub fn retrain(
     // All the way if that helps; else a part of it, which is often better than either end where samples are few.
     let mut kept = 1.0;
     let mut found = measure(&parameters)?;
-    while !improved(&before, &found.1, tasks, plan) {
+    while !improved(&before, &found.1, plan) {
         kept *= 0.5;
         if kept < 0.2 {
             return Ok(Retrained { iterations, kept: 0.0 });
         }
-        let (start, _) = joint.bind()?;
+        let (start, _) = begin()?;
         parameters.move_towards(&start, 0.5);
         training.settle(&mut parameters, &bindings, iterations)?;
         found = measure(&parameters)?;
@@ -98,9 +103,9 @@ pub(crate) fn try_steps(
     Ok(())
 }
 
-/// Tasks that learn, and the same with the samples they are judged by in the end: a tenth, at most a few hundred, fewer of what takes long.
+/// Tasks that learn, and the same with the samples they are judged by in the end: a tenth, at most two thousand, fewer of what takes long.
 fn hold_out<'a>(joint: &Joint, tasks: &[Task<'a>]) -> (Vec<Task<'a>>, Vec<Task<'a>>) {
-    const MOST: usize = 500;
+    const MOST: usize = 2000;
     const LEAST: usize = 32;
     const EFFORT: usize = 30_000_000_000;
     let split = |(task, member): (&Task<'a>, &Member)| {
@@ -121,31 +126,32 @@ fn hold_out<'a>(joint: &Joint, tasks: &[Task<'a>]) -> (Vec<Task<'a>>, Vec<Task<'
     tasks.iter().zip(&joint.members).map(split).unzip()
 }
 
-/// Whether networks are better than they were: what is left to learn is less on the whole, and no task both diverges further and answers worse.
-fn improved(before: &[Option<Measured>], after: &[Option<Measured>], tasks: &[Task], plan: &Plan) -> bool {
-    let (mut total, mut weights) = (0.0, 0.0);
-    for ((before, after), task) in before.iter().zip(after).zip(tasks) {
-        let (Some(before), Some(after)) = (before, after) else { continue };
-        let loss = |m: &Measured| match &m.mistakes {
-            Some(mistakes) if plan.aim == Aim::Labels => mistakes.evaluation().loss,
-            _ => m.divergence(),
-        };
-        let right = |m: &Measured| match m.error() {
-            Some(error) if plan.aim == Aim::Labels => 100.0 - error,
-            _ => m.agreement().map_or(0.0, |a| a.percent),
-        };
-        let ratio = match (loss(after), loss(before)) {
-            (after, before) if after == before => 1.0,
-            (after, before) => after / before.max(f64::MIN_POSITIVE),
-        };
-        // Not a number is no improvement.
-        if !(ratio <= 1.0 || right(after) >= right(before)) || !ratio.is_finite() {
-            return false;
+/// Whether no task is worse off: on the held-out samples none has more left to learn than it had, and none answers worse by more than a standard error. What is left
+/// to learn is the finer measure, so that it decides by itself; answers change by ones and twos where samples are few, and say no only where that is no chance.
+/// What one task wins makes up for no other's loss.
+fn improved(before: &[Option<Measured>], after: &[Option<Measured>], plan: &Plan) -> bool {
+    before.iter().zip(after).all(|(before, after)| match (before, after) {
+        (Some(before), Some(after)) => {
+            let ((left, right, error), (left_before, right_before, _)) = (judged(after, plan), judged(before, plan));
+            // Not a number is no improvement.
+            left <= left_before && right + error >= right_before
         }
-        total += task.weight * ratio;
-        weights += task.weight;
+        _ => true,
+    })
+}
+
+/// What a network has left to learn, how many of its answers are right in percent, and the standard error of that.
+fn judged(measured: &Measured, plan: &Plan) -> (f64, f64, f64) {
+    match &measured.mistakes {
+        Some(mistakes) if plan.aim == Aim::Labels => {
+            let seen = mistakes.evaluation();
+            let right = 100.0 - seen.error;
+            (seen.loss, right, (right * seen.error / seen.samples.max(1) as f64).sqrt())
+        }
+        _ => measured
+            .agreement()
+            .map_or((measured.divergence(), 0.0, 0.0), |a| (measured.divergence(), a.percent, a.standard_error)),
     }
-    total <= weights
 }
 
 /// Everything a training run needs beside the parameters.

@@ -4,16 +4,18 @@ use super::augment::Augmentation;
 use super::diary::Diary;
 use super::loss::{Loss, Target, from_rows_along, rows_along};
 use super::optimizer::{Optimizer, OptimizerKind};
-use super::parameters::{Bindings, Parameters};
+use super::parameters::{Binding, Bindings, Parameters};
 use super::program::Program;
 use super::schedule::Schedule;
 use crate::data::{Feed, Labels};
 use crate::error::{Error, Result};
 use crate::evaluate::Ending;
 use crate::graph::{Graph, ValueId};
+use crate::op::Op;
 use crate::random;
 use crate::run::Runner;
 use crate::tensor::Tensor;
+use rayon::prelude::*;
 use std::ops::ControlFlow;
 
 /// What a network learns from.
@@ -227,24 +229,113 @@ pub fn paced(batch_size: usize, pace: f32) -> usize {
 /// remember a few batches only (Wu and Johnson 2021, "precise" statistics); weights stay as they are. Images are changed as in training: statistics of other
 /// images than the weights were found with do harm.
 pub fn settle(parameters: &mut Parameters, learners: &[Learner], samples: usize, how: &Rule) -> Result<()> {
-    for (i, learner) in learners.iter().enumerate() {
-        let batch = how.batch_size.min(learner.samples.len()).min(samples).max(1);
-        let normalised = learner.graph.nodes().iter().any(|n| n.op.name() == "BatchNormalization");
-        if !normalised || batch < 2 {
-            continue;
-        }
-        let seed = random::bits(how.seed, 2000 + i as u64);
-        let order = random::permutation(seed, learner.samples.len());
-        let chosen: Vec<usize> = order.into_iter().take(samples).map(|k| learner.samples[k]).collect();
+    for (i, learner) in learners.iter().enumerate().filter(|(_, l)| norms(l.graph).next().is_some()) {
+        let (batch, batches) = some_batches(learner, samples, how, random::bits(how.seed, 2000 + i as u64));
         let mut program = Program::new(learner.graph, learner.bindings.clone(), parameters, batch, false);
-        for (k, batch) in chosen.chunks_exact(batch).enumerate() {
+        for (k, images) in batches.enumerate() {
+            let (images, seed) = images?;
             program.set_momentum(k as f32 / (k + 1) as f32);
-            let seed = random::bits(seed, k as u64);
-            let images = learner.augmentation(how).apply(learner.feed.batch(batch)?, seed);
             program.forward(parameters, &[images], seed)?;
         }
     }
     Ok(())
+}
+
+/// Gives batch normalisations the mean and variance that their inputs have in `samples` samples of each task, and such a scale and offset that they answer
+/// what they did. Training goes by the statistics of its batches: a network that brings those of other images (it was trained on noisy or shifted ones, say)
+/// would be another one from the first step on.
+pub fn acclimatise(parameters: &mut Parameters, learners: &[Learner], samples: usize, how: &Rule) -> Result<()> {
+    for (i, learner) in learners.iter().enumerate() {
+        let norms: Vec<(f32, [ValueId; 5])> = norms(learner.graph).collect();
+        let taps: Vec<ValueId> = norms.iter().map(|(_, [x, ..])| *x).collect();
+        let graph = learner.bindings.apply(learner.graph, parameters)?;
+        let mut runner = Runner::with_taps(&graph, &taps);
+        let mut sums: Vec<Vec<Sums>> = vec![Vec::new(); norms.len()];
+        let (_, batches) = some_batches(learner, samples, how, random::bits(how.seed, 2000 + i as u64));
+        for images in batches.take_while(|_| !norms.is_empty()) {
+            let values = runner.run(&[images?.0])?;
+            sums.par_iter_mut().zip(&values).for_each(|(sums, value)| add_channels(sums, value));
+        }
+        for ((epsilon, [_, own @ ..]), sums) in norms.into_iter().zip(&sums) {
+            let parts = own.map(|id| learner.bindings.get(id));
+            // Numbers that others read, too, cannot be moved for one.
+            let alone = |id: &ValueId| {
+                learner.graph.nodes().iter().flat_map(|n| &n.inputs).filter(|i| **i == Some(*id)).count() == 1
+            };
+            let [
+                Some(Binding::Whole(scale)),
+                Some(Binding::Whole(bias)),
+                Some(Binding::Whole(mean)),
+                Some(Binding::Whole(variance)),
+            ] = parts
+            else {
+                continue;
+            };
+            if !own.iter().all(alone) {
+                continue;
+            }
+            for (c, (count, sum, squares)) in sums.iter().enumerate() {
+                let [s, b, m, v] = [scale, bias, mean, variance].map(|id| f64::from(parameters.data(*id)[c]));
+                let now = sum / count;
+                let spread = (squares / count - now * now).max(0.0);
+                let deviation = (v + f64::from(epsilon)).sqrt();
+                let new =
+                    [s * (spread + f64::from(epsilon)).sqrt() / deviation, b + s * (now - m) / deviation, now, spread];
+                // What is no number stays what it is.
+                for (id, new) in
+                    [scale, bias, mean, variance].into_iter().zip(new).filter(|_| new.iter().all(|x| x.is_finite()))
+                {
+                    parameters.get_mut(*id).data[c] = new as f32;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The batch normalisations of a network: ε, and input, scale, bias, mean and variance.
+fn norms(graph: &Graph) -> impl Iterator<Item = (f32, [ValueId; 5])> {
+    graph.nodes().iter().filter_map(|node| match (&node.op, node.inputs.as_slice()) {
+        (Op::BatchNormalization(norm), &[Some(x), Some(scale), Some(bias), Some(mean), Some(variance)]) => {
+            Some((norm.epsilon, [x, scale, bias, mean, variance]))
+        }
+        _ => None,
+    })
+}
+
+/// How many numbers of a channel there are, their sum and that of their squares.
+type Sums = (f64, f64, f64);
+
+fn add_channels(sums: &mut Vec<Sums>, value: &Tensor) {
+    let channels = value.shape().get(1).copied().unwrap_or(1).max(1);
+    let plane = value.shape().iter().skip(2).product::<usize>().max(1);
+    sums.resize(channels, (0.0, 0.0, 0.0));
+    for sample in value.data().chunks_exact(channels * plane) {
+        for ((count, sum, squares), numbers) in sums.iter_mut().zip(sample.chunks_exact(plane)) {
+            *count += plane as f64;
+            *sum += numbers.iter().map(|x| f64::from(*x)).sum::<f64>();
+            *squares += numbers.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
+        }
+    }
+}
+
+/// Whole batches of at most so many samples, changed as in training, each with a seed; and how many samples there are in each. A single sample has no spread: of those there is no batch.
+fn some_batches<'l>(
+    learner: &'l Learner,
+    samples: usize,
+    how: &'l Rule,
+    seed: u64,
+) -> (usize, impl Iterator<Item = Result<(Tensor, u64)>> + use<'l>) {
+    let batch = how.batch_size.min(learner.samples.len()).min(samples).max(1);
+    let order = random::permutation(seed, learner.samples.len());
+    let chosen: Vec<usize> = order.into_iter().take(samples).map(|k| learner.samples[k]).collect();
+    let count = if batch < 2 { 0 } else { chosen.len() / batch };
+    let batches = (0..count).map(move |k| {
+        let seed = random::bits(seed, k as u64);
+        let images = learner.feed.batch(&chosen[k * batch..][..batch])?;
+        Ok((learner.augmentation(how).apply(images, seed), seed))
+    });
+    (batch, batches)
 }
 
 impl<'a, 'l> Running<'a, 'l> {

@@ -18,7 +18,7 @@ mod schedule;
 pub use augment::Augmentation;
 pub use diary::Diary;
 pub use fit::{Fit, Progress, Report, fit};
-pub use learn::{Goal, Imitation, Learner, Rule, learn, paced, settle};
+pub use learn::{Goal, Imitation, Learner, Rule, acclimatise, learn, paced, settle};
 pub use loss::{Loss, Target};
 pub use optimizer::{Optimizer, OptimizerKind};
 pub use parameters::{Binding, Bindings, ParameterId, Parameters};
