@@ -35,6 +35,8 @@ pub struct Measured {
     pub mistakes: Option<Mistakes>,
     /// For each output that depends on the input.
     pub outputs: Vec<Agreement>,
+    /// For each sample: what is left to learn, over all outputs.
+    pub divergences: Vec<f64>,
 }
 
 impl Measured {
@@ -51,6 +53,13 @@ impl Measured {
     /// The error on labels in percent.
     pub fn error(&self) -> Option<f64> {
         self.mistakes.as_ref().map(|m| m.evaluation().error)
+    }
+
+    /// How much more is left to learn than for another network on the same samples, and the standard error of that. Sample by sample, because what is as hard for both
+    /// says nothing about their difference.
+    pub fn diverges_from(&self, before: &Self) -> (f64, f64) {
+        let more: Vec<f64> = self.divergences.iter().zip(&before.divergences).map(|(a, b)| a - b).collect();
+        (mean(&more), standard_error(&more))
     }
 
     /// What is left to learn, over all outputs.
@@ -216,7 +225,11 @@ impl<'a> Reference<'a> {
             Ok(())
         })?;
         let outputs = comparisons.iter().map(Comparison::agreement).collect();
-        Ok(Measured { mistakes: judge.mistakes(marks), outputs })
+        let mut divergences = vec![0.0; self.samples.len()];
+        for comparison in &comparisons {
+            divergences.iter_mut().zip(comparison.left()).for_each(|(sum, left)| *sum += left);
+        }
+        Ok(Measured { mistakes: judge.mistakes(marks), outputs, divergences })
     }
 
     /// The original's answers to some samples: for each output, sample after sample.
@@ -338,7 +351,8 @@ struct Comparison<'r> {
     agreeing: Vec<f64>,
     differences: Vec<f64>,
     deviations: Vec<f64>,
-    divergence: f64,
+    /// For each sample, where the kind is certain.
+    divergences: Vec<f64>,
 }
 
 impl<'r> Comparison<'r> {
@@ -355,7 +369,7 @@ impl<'r> Comparison<'r> {
             agreeing: none(),
             differences: none(),
             deviations: none(),
-            divergence: 0.0,
+            divergences: none(),
         }
     }
 
@@ -395,7 +409,7 @@ impl<'r> Comparison<'r> {
             }
         }
         self.agreeing.push(same as f64 / positions.max(1) as f64);
-        self.divergence += divergence / positions.max(1) as f64;
+        self.divergences.push(divergence / positions.max(1) as f64);
     }
 
     /// Number by number: whether the decisions are the same, and q log(q/p) + (1 − q) log((1 − q)/(1 − p)).
@@ -408,7 +422,17 @@ impl<'r> Comparison<'r> {
             divergence += if certain { part(q, p) + part(1.0 - q, 1.0 - p) } else { 0.0 };
         }
         self.agreeing.push(same as f64 / x.len().max(1) as f64);
-        self.divergence += divergence / x.len().max(1) as f64;
+        self.divergences.push(divergence / x.len().max(1) as f64);
+    }
+
+    /// What is left to learn of each sample: their mean is [`Agreement::divergence`].
+    fn left(&self) -> Vec<f64> {
+        let answer = &self.reference.answer;
+        if answer.kind != Kind::Values && answer.evidence.is_certain() {
+            return self.divergences.clone();
+        }
+        let deviation = mean(&self.deviations).max(f64::MIN_POSITIVE);
+        self.differences.iter().map(|d| d / deviation).collect()
     }
 
     fn agreement(&self) -> Agreement {
@@ -429,7 +453,7 @@ impl<'r> Comparison<'r> {
             let standard_error = if root > 0.0 && error.is_finite() { 100.0 * error } else { 0.0 };
             return Agreement { percent, standard_error, divergence: square };
         }
-        let divergence = if certain { self.divergence / self.agreeing.len().max(1) as f64 } else { relative() };
+        let divergence = if certain { mean(&self.divergences) } else { relative() };
         Agreement {
             percent: 100.0 * mean(&self.agreeing),
             standard_error: 100.0 * standard_error(&self.agreeing),

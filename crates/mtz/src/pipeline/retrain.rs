@@ -69,7 +69,7 @@ pub fn retrain(
     // All the way if that helps; else a part of it, which is often better than either end where samples are few.
     let mut kept = 1.0;
     let mut found = measure(&parameters)?;
-    while !improved(&before, &found.1, plan) {
+    while !improved(&before, &found.1, tasks, plan) {
         kept *= 0.5;
         if kept < 0.2 {
             return Ok(Retrained { iterations, kept: 0.0 });
@@ -126,32 +126,37 @@ fn hold_out<'a>(joint: &Joint, tasks: &[Task<'a>]) -> (Vec<Task<'a>>, Vec<Task<'
     tasks.iter().zip(&joint.members).map(split).unzip()
 }
 
-/// Whether no task is worse off: on the held-out samples none has more left to learn than it had, and none answers worse by more than a standard error. What is left
-/// to learn is the finer measure, so that it decides by itself; answers change by ones and twos where samples are few, and say no only where that is no chance.
-/// What one task wins makes up for no other's loss.
-fn improved(before: &[Option<Measured>], after: &[Option<Measured>], plan: &Plan) -> bool {
-    before.iter().zip(after).all(|(before, after)| match (before, after) {
-        (Some(before), Some(after)) => {
-            let ((left, right, error), (left_before, right_before, _)) = (judged(after, plan), judged(before, plan));
-            // Not a number is no improvement.
-            left <= left_before && right + error >= right_before
+/// Whether networks are better than they were, on held-out samples: on the whole less is left to learn, and no task is worse off by more than the standard error of
+/// the difference, sample by sample. What one task wins makes up for no other's loss.
+///
+/// ```text
+/// Σ_t w_t loss_t / loss_t' ≤ Σ_t w_t      and for every task      mean δ ≤ √(Σ (δ_s − mean δ)² / (n (n − 1)))
+/// ```
+///
+/// (δ: what a sample has more to learn than before, or with labels its wrong answers more than before.)
+fn improved(before: &[Option<Measured>], after: &[Option<Measured>], tasks: &[Task], plan: &Plan) -> bool {
+    let (mut total, mut weights) = (0.0, 0.0);
+    for ((before, after), task) in before.iter().zip(after).zip(tasks) {
+        let (Some(before), Some(after)) = (before, after) else { continue };
+        let (ratio, (worse, error)) = match (&before.mistakes, &after.mistakes) {
+            (Some(b), Some(a)) if plan.aim == Aim::Labels => {
+                (relative(a.evaluation().loss, b.evaluation().loss), a.lost_against(b))
+            }
+            _ => (relative(after.divergence(), before.divergence()), after.diverges_from(before)),
+        };
+        // Not a number is no improvement.
+        if !(ratio.is_finite() && worse <= error) {
+            return false;
         }
-        _ => true,
-    })
+        total += task.weight * ratio;
+        weights += task.weight;
+    }
+    total <= weights
 }
 
-/// What a network has left to learn, how many of its answers are right in percent, and the standard error of that.
-fn judged(measured: &Measured, plan: &Plan) -> (f64, f64, f64) {
-    match &measured.mistakes {
-        Some(mistakes) if plan.aim == Aim::Labels => {
-            let seen = mistakes.evaluation();
-            let right = 100.0 - seen.error;
-            (seen.loss, right, (right * seen.error / seen.samples.max(1) as f64).sqrt())
-        }
-        _ => measured
-            .agreement()
-            .map_or((measured.divergence(), 0.0, 0.0), |a| (measured.divergence(), a.percent, a.standard_error)),
-    }
+/// A loss in units of what it was.
+fn relative(after: f64, before: f64) -> f64 {
+    if after == before { 1.0 } else { after / before.max(f64::MIN_POSITIVE) }
 }
 
 /// Everything a training run needs beside the parameters.
