@@ -2,7 +2,7 @@
 
 use super::collect::{calibrations, patches};
 use super::measure::answer_bytes;
-use super::retrain::{hidden_answers, paces};
+use super::retrain::{MOST_HELD_OUT, hidden_answers, paces};
 use super::settings::{Plan, Task};
 use super::{aligned, on_the_way, share_of};
 use crate::error::{Error, Result};
@@ -99,7 +99,7 @@ pub(crate) fn retraining(start: &Joint, tasks: &[Task], plan: &Plan, batch_size:
             + (3 * 4 * inside) as u64
     };
     let (all, joint) = (start.parameters().0, paired_in_order(start, plan).parameters().0);
-    let judged = answer_bytes(start, tasks, &vec![JUDGED; tasks.len()], plan);
+    let judged = answer_bytes(start, tasks, &vec![MOST_HELD_OUT; tasks.len()], plan);
     // A network's own copy of shared weights, their gradients, and where they are in the parameters.
     networks(start)
         + answers(start, tasks, plan)
@@ -112,9 +112,6 @@ pub(crate) fn retraining(start: &Joint, tasks: &[Task], plan: &Plan, batch_size:
 pub(crate) fn saving(start: &Joint, plan: &Plan) -> u64 {
     if plan.checkpoint.is_some() { 3 * 4 * start.parameters().0 as u64 } else { 0 }
 }
-
-/// Samples that retraining is judged by, at most.
-const JUDGED: usize = 500;
 
 /// Bytes of what the originals answer, kept to compare with: to all test samples, and to the fewer on the way.
 pub(crate) fn answers(start: &Joint, tasks: &[Task], plan: &Plan) -> u64 {

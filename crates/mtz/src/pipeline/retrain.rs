@@ -103,14 +103,16 @@ pub(crate) fn try_steps(
     Ok(())
 }
 
+/// Samples of a task that retraining is judged by, at most.
+pub(super) const MOST_HELD_OUT: usize = 2000;
+
 /// Tasks that learn, and the same with the samples they are judged by in the end: a tenth, at most two thousand, fewer of what takes long.
 fn hold_out<'a>(joint: &Joint, tasks: &[Task<'a>]) -> (Vec<Task<'a>>, Vec<Task<'a>>) {
-    const MOST: usize = 2000;
     const LEAST: usize = 32;
     const EFFORT: usize = 30_000_000_000;
     let split = |(task, member): (&Task<'a>, &Member)| {
         let all = task.samples.clone().unwrap_or_else(|| task.train.all());
-        let wanted = (EFFORT / member.effort().max(1)).clamp(LEAST, MOST).min(all.len() / 10);
+        let wanted = (EFFORT / member.effort().max(1)).clamp(LEAST, MOST_HELD_OUT).min(all.len() / 10);
         // Too few to spare any: then what is learned from is the best there is.
         if wanted == 0 {
             let test = Some((task.train, all));
