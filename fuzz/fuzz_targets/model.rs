@@ -13,8 +13,8 @@ fuzz_target!(|bytes: &[u8]| {
     // NaN weights are not equal to themselves; everything else must be the same.
     let plain = graph.values().iter().filter_map(|v| v.constant.as_ref()).all(|t| t.data().iter().all(|x| !x.is_nan()));
     assert!(!plain || again == graph || format!("{graph:?}").contains("NaN"));
-    let _ = mtz::assemble::from_graph(&graph);
-    if let Ok(joint) = mtz::plan::Joint::single("any".into(), graph.clone()) {
+    let _ = mtz::joint_file::from_graph(&graph);
+    if let Ok(joint) = mtz::sharing::Joint::single("any".into(), graph.clone()) {
         joint.members.iter().flat_map(|m| m.layers.iter().map(|l| l.folded(&m.graph))).for_each(drop);
     }
     let Ok(simple) = mtz::simplify::for_inference(&graph) else { return };

@@ -2,7 +2,7 @@
 
 use crate::samples::normalisation;
 use crate::tasks::{Named, switch, value_for};
-use crate::values::{Numbers, Size, agreement, kind, memory, percent, quoted, size};
+use crate::values::{Numbers, Size, agreement, kind, memory, part, percent, quoted, size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mtz::data::Normalisation;
 use mtz::error::Result;
@@ -51,6 +51,7 @@ pub enum Command {
     Inspect(Inspect),
     Extract(Extract),
     Prune(Box<Prune>),
+    Stats(Box<Stats>),
     Train(Train),
     Reproduce(Reproduce),
     Report(Report),
@@ -81,8 +82,8 @@ pub struct Eval {
     /// The task to measure; a plain model has just one
     #[arg(long, value_name = "TASK")]
     pub task: Option<String>,
-    /// Also measure how far the answers agree with this model's, which needs no labels: the network that a zipped or pruned one was made from, say. Of a
-    /// joint model, its task of the same name
+    /// Also measure how far the answers agree with this model's, which needs no labels: the network that a zipped or
+    /// pruned one was made from, say. Of a joint model, its task of the same name
     #[arg(long, value_name = "MODEL")]
     pub against: Option<PathBuf>,
     /// What the answers are, for --against [default: found out, and said]
@@ -155,8 +156,8 @@ pub struct Train {
 
 /// Zip trained networks into one that does all their tasks
 ///
-/// The result is an ordinary ONNX file with the inputs and outputs of every task; weights that tasks share are stored once. A MODEL may
-/// be a joint model itself: its tasks keep what they share, and the others join them.
+/// The result is an ordinary ONNX file with the inputs and outputs of every task; weights that tasks share are stored
+/// once. A MODEL may be a joint model itself: its tasks keep what they share, and the others join them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx \\\n    --data data/mnist -o joint.onnx"
@@ -173,24 +174,24 @@ pub struct Zip {
     /// Replace the output if it exists
     #[arg(long)]
     pub force: bool,
-    /// How many units of each hidden layer to share: all, a part like 0.5 or 50% (of the smaller network's), a count like 64, a threshold like
-    /// below=1e-3 on the distance d, or layer by layer: conv1=50%,fc6=1792
+    /// How many units of each hidden layer to share: all, a part like 0.5 or 50% (of the smaller network's), a count
+    /// like 64, a threshold like below=1e-3 on the distance d, or layer by layer: conv1=50%,fc6=1792
     #[arg(long, value_name = "HOW", default_value = "all", help_heading = "Sharing")]
     pub share: String,
-    /// Share as much as loses at most so many points of error in any task; how much in which layer is found out, on a tenth of the training
-    /// samples that zipping does not use otherwise
+    /// Share as much as loses at most so many points of error in any task; how much in which layer is found out, on a
+    /// tenth of the training samples that zipping does not use otherwise
     #[arg(long, value_name = "POINTS", conflicts_with = "share", help_heading = "Sharing")]
     pub max_error_increase: Option<f64>,
-    /// Share as much as leaves every task at least this agreement with its original network, like 99%. Needs no labels; measured on the
-    /// same tenth
+    /// Share as much as leaves every task at least this agreement with its original network, like 99%. Needs no labels;
+    /// measured on the same tenth
     #[arg(long, value_name = "PERCENT", conflicts_with = "share", value_parser = agreement, help_heading = "Sharing")]
     pub min_agreement: Option<f64>,
-    /// Standard errors of what was measured that must fit into --max-error-increase or --min-agreement as well: few samples tell little, and what just
-    /// fits on them may not fit on others. 0 takes it as measured
+    /// Standard errors of what was measured that must fit into --max-error-increase or --min-agreement as well: few
+    /// samples tell little, and what just fits on them may not fit on others. 0 takes it as measured
     #[arg(long, value_name = "N", default_value_t = 0.0, help_heading = "Sharing")]
     pub margin: f64,
-    /// Share as little as brings the file of the joint model to this size: a part of the given files like 60% or 0.6, or
-    /// bytes like 30MB
+    /// Share as little as brings the file of the joint model to this size: a part of the given files like 60% or 0.6,
+    /// or bytes like 30MB
     #[arg(long, value_name = "SIZE", conflicts_with = "share", value_parser = size, help_heading = "Sharing")]
     pub target_size: Option<Size>,
     /// Share at least so much: 40% means that as many weights are shared as 40% of one network has
@@ -202,10 +203,12 @@ pub struct Zip {
     /// Which units go together [default: optimal for --recipe best, greedy for --recipe paper]
     #[arg(long = "match", value_enum, value_name = "HOW", help_heading = "For experts")]
     pub matching: Option<MatchName>,
-    /// Which inputs of a layer count as the same, so that weights from them can be shared [default: all in residual networks, shared in others]
+    /// Which inputs of a layer count as the same, so that weights from them can be shared [default: all in residual
+    /// networks, shared in others]
     #[arg(long, value_enum, value_name = "WHICH", help_heading = "For experts")]
     pub align: Option<AlignName>,
-    /// How units are paired that are added to those of earlier layers, as in residual networks [default: first; last for --recipe paper]
+    /// How units are paired that are added to those of earlier layers, as in residual networks [default: first; last
+    /// for --recipe paper]
     #[arg(long, value_enum, value_name = "HOW", help_heading = "For experts")]
     pub streams: Option<StreamsName>,
     /// How much the first of two tasks counts, between 0 and 1
@@ -214,17 +217,23 @@ pub struct Zip {
     /// How much a task counts beside the others, like age=2 [default: 1]
     #[arg(long, value_name = "TASK=X", help_heading = "Sharing")]
     pub weight: Vec<Named<f64>>,
-    /// Samples per task for the statistics, at most; large networks take fewer where a layer has many positions [default: 20000]
+    /// Samples per task for the statistics, at most; large networks take fewer where a layer has many positions
+    /// [default: 20000]
     #[arg(long, value_name = "N", help_heading = "Statistics")]
     pub calibration: Option<NonZeroUsize>,
-    /// Shift images by up to so many pixels for the statistics, and by half as many for retraining: networks should agree on
-    /// more than the samples they were trained on [default: 2; 0 for networks with batch normalisation and for --recipe paper]
+    /// Shift images by up to so many pixels for the statistics, and by half as many for retraining: networks should
+    /// agree on more than the samples they were trained on [default: 2; 0 for networks with batch normalisation and for
+    /// --recipe paper]
     #[arg(long, value_name = "N", help_heading = "Statistics")]
     pub shift: Option<usize>,
+    /// Take the statistics from files of mtz stats, added up, instead of collecting them
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["max_error_increase", "min_agreement", "target_size", "min_sharing"], help_heading = "Statistics")]
+    pub stats: Vec<PathBuf>,
     /// Mirror every second image when retraining: right if a mirror image means the same
     #[arg(long, help_heading = "Retraining")]
     pub flip: bool,
-    /// Iterations of retraining per hidden layer; 0 for none [default: 200, or fewer so that all layers together have 600]
+    /// Iterations of retraining per hidden layer; 0 for none [default: 200, or fewer so that all layers together have
+    /// 600]
     #[arg(long, value_name = "N", help_heading = "Retraining")]
     pub retrain: Option<usize>,
     /// The same as --retrain 0
@@ -233,7 +242,8 @@ pub struct Zip {
     /// What a task's answers are: agreement is measured and retraining done accordingly [default: found out, and said]
     #[arg(long, value_name = "[TASK=]KIND", help_heading = "Measuring")]
     pub kind: Vec<Named<Kind>>,
-    /// The original network of a task that comes from a joint model: its agreement and error before count against this one
+    /// The original network of a task that comes from a joint model: its agreement and error before count against this
+    /// one
     #[arg(long, value_name = "TASK=MODEL", help_heading = "Measuring")]
     pub original: Vec<Named<PathBuf>>,
     /// Retrain on the labels; deep networks also towards the original networks' answers
@@ -242,7 +252,8 @@ pub struct Zip {
     /// Retrain towards the original networks' answers, which needs no labels (the default)
     #[arg(long, help_heading = "Retraining")]
     pub distill: bool,
-    /// The highest learning rate of retraining [default: 0.002; 0.004 for deep networks, 0.006 for sparse ones, less where a layer has more than 800 inputs]
+    /// The highest learning rate of retraining [default: 0.002; 0.004 for deep networks, 0.006 for sparse ones, less
+    /// where a layer has more than 800 inputs]
     #[arg(long, value_name = "X", help_heading = "Retraining")]
     pub lr: Option<f32>,
     /// Samples of each task per iteration of retraining [default: 256; 64 for deep networks]
@@ -251,8 +262,8 @@ pub struct Zip {
     /// Also write a report to look at
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Only say what would come out, and what it would take: parameters, memory, time. What a budget leads to is searched for, not predicted; how long
-    /// that takes at most is
+    /// Only say what would come out, and what it would take: parameters, memory, time. What a budget leads to is
+    /// searched for, not predicted; how long that takes at most is
     #[arg(long)]
     pub dry_run: bool,
     /// Keep the state in this folder after every layer; the same command goes on from there if it was interrupted
@@ -344,8 +355,8 @@ pub struct Extract {
 
 /// Make a network sparse: remove the weights that matter least, layer by layer
 ///
-/// What removing a weight costs follows from the layer's inputs on calibration samples; the weights that stay are solved again. No
-/// label is needed. Zeros in the result mean "no connection", and mtz zip keeps them.
+/// What removing a weight costs follows from the layer's inputs on calibration samples; the weights that stay are
+/// solved again. No label is needed. Zeros in the result mean "no connection", and mtz zip keeps them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  mtz prune models/lenet-300-100-a.onnx --data data/mnist \\\n    --sparsity 0.9 -o sparse.onnx"
@@ -387,6 +398,40 @@ pub struct Prune {
     #[arg(long, value_name = "N")]
     pub batch_size: Option<NonZeroUsize>,
     /// Memory the statistics of a layer may take, like 800M or 8G
+    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
+    pub memory: u64,
+}
+
+/// Collect what the layers of networks see, from all samples or a part of them, as a file for mtz zip --stats
+///
+/// Machines that each have a part of the samples collect in parallel; mtz zip adds the files up. They are statistics of
+/// the original networks: mtz zip --data collects anew behind every merged layer, which loses less.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  mtz stats a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx \\\n    --data data/mnist --part 1/2 -o first.stats"
+)]
+pub struct Stats {
+    /// ONNX files; NAME=PATH names the task, which is the file's stem otherwise
+    #[arg(required = true, value_name = "MODEL")]
+    pub models: Vec<Named<PathBuf>>,
+    #[command(flatten)]
+    pub data: Data,
+    /// Only this part of the samples: 1/4 is the first of four
+    #[arg(long, value_name = "I/N", default_value = "1/1", value_parser = part)]
+    pub part: (usize, usize),
+    /// Where the statistics go
+    #[arg(long, short, value_name = "OUT")]
+    pub output: PathBuf,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Samples per task of all parts together, at most [default: 20000]
+    #[arg(long, value_name = "N")]
+    pub calibration: Option<NonZeroUsize>,
+    /// Shift images by up to so many pixels [default: 2; 0 for networks with batch normalisation]
+    #[arg(long, value_name = "N")]
+    pub shift: Option<usize>,
+    /// Memory to stay within, like 800M or 8G
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = memory)]
     pub memory: u64,
 }
@@ -451,8 +496,8 @@ pub struct Man {
 
 /// Repeat an experiment on this machine, the paper's figures beside ours
 ///
-/// Networks are trained on the spot and kept in the output folder, so that a second run goes on where the first one stopped. Writes
-/// EXPERIMENT.json and EXPERIMENT.svg there.
+/// Networks are trained on the spot and kept in the output folder, so that a second run goes on where the first one
+/// stopped. Writes EXPERIMENT.json and EXPERIMENT.svg there.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  mtz reproduce lenet -o experiments")]
 pub struct Reproduce {
@@ -484,7 +529,8 @@ pub struct Reproduce {
 pub enum Experiment {
     /// Table 1: pairs of LeNet-300-100 and LeNet-5 for MNIST, all hidden units shared
     Lenet,
-    /// Figure 3: error against the number of shared neurons in the first layer, then in the second; random sharing beside
+    /// Figure 3: error against the number of shared neurons in the first layer, then in the second; random sharing
+    /// beside
     Sharing,
     /// MNIST and Fashion-MNIST: error against parameters saved (needs fashion-mnist in --data-dir)
     Tasks,
@@ -492,17 +538,19 @@ pub enum Experiment {
     Many,
     /// Optimal brain surgeon against magnitude pruning, 90 % of a LeNet-300-100
     Pruning,
-    /// Tables 2 and 3: two VGG-16 for objects and for attributes of faces, all shared and adaptively (needs cifar-10 and utkface in --data-dir)
+    /// Tables 2 and 3: two VGG-16 for objects and for attributes of faces, all shared and adaptively (needs cifar-10
+    /// and utkface in --data-dir)
     Vgg,
     /// Table 4: five residual networks for five tasks (needs cifar-10, gtsrb, omniglot, svhn and utkface in --data-dir)
     Resnet,
-    /// CIFAR-10 in two halves: residual, plain, depthwise and dense networks, from half of the units shared to all (needs cifar-10
-    /// in --data-dir)
+    /// CIFAR-10 in two halves: residual, plain, depthwise and dense networks, from half of the units shared to all
+    /// (needs cifar-10 in --data-dir)
     Split,
 }
 
 impl Data {
-    /// What to type to see the samples of a task in the same way again, `mtz eval` for example. `preprocessed`: the model scales by itself.
+    /// What to type to see the samples of a task in the same way again, `mtz eval` for example. `preprocessed`: the
+    /// model scales by itself.
     pub fn flags_for(&self, task: &str, preprocessed: bool) -> Result<String> {
         let mut words = Vec::new();
         let mut add = |flag: &str, value: Option<String>| {
@@ -541,9 +589,10 @@ impl Train {
 /// Where samples come from and how they are prepared. With several tasks, TASK=VALUE belongs to one of them.
 #[derive(Debug, Args)]
 pub struct Data {
-    /// An .npz or .npy file, a folder with MNIST's IDX files, a CIFAR binary file or folder, or a folder of images: flat,
-    /// or with one sub-folder per class. A folder with a train and a test part is evaluated on the second. With several tasks, age=faces.npz is the data of the task age; a bare
-    /// path serves all others. The same holds for the other flags with [TASK=]
+    /// An .npz or .npy file, a folder with MNIST's IDX files, a CIFAR binary file or folder, or a folder of images:
+    /// flat, or with one sub-folder per class. A folder with a train and a test part is evaluated on the second. With
+    /// several tasks, age=faces.npz is the data of the task age; a bare path serves all others. The same holds for the
+    /// other flags with [TASK=]
     #[arg(long, value_name = "[TASK=]PATH", required = true, help_heading = "Data")]
     pub data: Vec<Named<PathBuf>>,
     /// Test data of its own, in the same formats
@@ -565,8 +614,8 @@ pub struct Data {
     /// Multiply samples by this [default: 1/255 for uint8, 1 for everything else]
     #[arg(long, value_name = "[TASK=]X", allow_hyphen_values = true, help_heading = "Data")]
     pub scale: Vec<Named<f32>>,
-    /// Samples are right as they are: uint8 stays 0 to 255, and floats up to 255 are no mistake. --raw=age says so of the task age alone: its network
-    /// has the preprocessing inside, say
+    /// Samples are right as they are: uint8 stays 0 to 255, and floats up to 255 are no mistake. --raw=age says so of
+    /// the task age alone: its network has the preprocessing inside, say
     #[arg(long, value_name = "TASK", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = switch, help_heading = "Data")]
     pub raw: Vec<Named<()>>,
     /// What to do with images of another size than the model's: cut out the middle, or distort
@@ -603,11 +652,17 @@ mod tests {
     #[test]
     fn the_help_tells_the_defaults() {
         use clap::CommandFactory;
-        let plan = mtz::pipeline::Plan::new(mtz::merge::Recipe::Best);
+        let options = mtz::zip::ZipOptions::new(mtz::merge::Recipe::Best);
         let mut command = Cli::command();
         let help = command.find_subcommand_mut("zip").unwrap().render_help().to_string();
-        let values = [plan.calibration, plan.shift, plan.retrain, plan.batch_size].map(|n| n.to_string());
-        for value in values.into_iter().chain([plan.rate.to_string()]) {
+        let values = [
+            options.fitting.calibration,
+            options.fitting.shift,
+            options.retraining.iterations,
+            options.retraining.batch_size,
+        ]
+        .map(|n| n.to_string());
+        for value in values.into_iter().chain([options.retraining.rate.to_string()]) {
             assert!(help.contains(&format!("[default: {value}")), "{value}");
         }
     }

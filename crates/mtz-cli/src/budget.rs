@@ -2,13 +2,13 @@
 
 use crate::args::{Common, Zip};
 use crate::progress::Stages;
-use crate::show;
+use crate::terminal;
 use crate::values::Size;
-use mtz::budget::{Budget, Found, Point, search};
+use mtz::budget::{Budget, BudgetPoint, SearchResult, search};
 use mtz::error::{Error, Result};
-use mtz::pipeline::{Plan, Task};
-use mtz::plan::Joint;
-use serde_json::{Value, json};
+use mtz::report::{BudgetRecord, TargetSize};
+use mtz::sharing::Joint;
+use mtz::zip::{TaskData, ZipOptions};
 use std::ops::ControlFlow;
 
 /// What the flags ask for, if they ask for anything. A part of the size is one of `bytes_before`, what the given files
@@ -35,57 +35,38 @@ pub fn asked(args: &Zip, bytes_before: u64) -> Result<Option<Budget>> {
 
 /// Searches, with progress.
 pub fn find(
-    budget: Budget,
+    budget: &Budget,
     start: &Joint,
-    tasks: &[Task],
-    plan: &Plan,
+    tasks: &[TaskData],
+    options: &ZipOptions,
     file_bytes: impl Fn(&Joint) -> Result<u64>,
     common: &Common,
     stopped: impl Fn() -> bool,
-) -> Result<Found> {
+) -> Result<SearchResult> {
     let bar = Stages::new(common.quiet);
-    let (plain, retrained) = budget.zips(plan.retrain);
+    let (plain, retrained) = budget.zips(options.retraining.iterations);
     let most = plain + retrained;
     let listen = |(done, what): (usize, &str)| {
         let part = format!("search, zip {} of at most {most}", done + 1);
         bar.advance((done as f64, most as f64), &part, what);
         if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let found = search(start, tasks, plan, &budget, file_bytes, listen, |_, _| Ok(()));
+    let found = search(start, tasks, options, budget, file_bytes, listen, |_, _| Ok(()));
     bar.finish();
     found
 }
 
-/// All points of the search, the chosen one marked.
-pub fn to_json(args: &Zip, found: &Found, missed: &[String], start: &Joint) -> Value {
-    let before = start.parameters().0.max(1);
-    let names: Vec<&str> = start.members.iter().map(|m| m.name.as_str()).collect();
-    let layers: Vec<&str> = start.members.iter().take(1).flat_map(|m| &m.layers).map(|l| l.name.as_str()).collect();
-    let by = |names: &[&str], values: &[f64]| -> Value {
-        Value::Object(names.iter().zip(values).map(|(name, x)| ((*name).to_owned(), json!(x))).collect())
-    };
-    let point = |(i, p): (usize, &Point)| {
-        json!({
-            "parameters": p.parameters, "file_bytes": p.file_bytes, "size": p.parameters as f64 / before as f64, "sharing": p.sharing,
-            "error_increase": by(&names, &p.increase), "standard_error": by(&names, &p.standard_error),
-            "agreement": by(&names, &p.agreement), "agreement_error": by(&names, &p.agreement_error),
-            "shares": by(&layers, &p.shares), "iterations": p.iterations,
-            "chosen": i == found.chosen, "pareto": p.is_best_of(&found.points),
-        })
-    };
+/// The search as part of the report.
+pub fn record(args: &Zip, budget: &Budget, found: &SearchResult) -> BudgetRecord {
     let size = args.target_size.map(|size| match size {
-        Size::Part(part) => json!({ "part": part }),
-        Size::Bytes(bytes) => json!({ "bytes": bytes }),
+        Size::Part(part) => TargetSize::Part(part),
+        Size::Bytes(bytes) => TargetSize::Bytes(bytes),
     });
-    json!({
-        "max_error_increase": args.max_error_increase, "min_agreement": args.min_agreement, "margin": args.margin, "target_size": size, "min_sharing": args.min_sharing,
-        "met": missed.is_empty(), "missed": missed, "held_out": Value::Object(names.iter().zip(&found.held_out).map(|(n, count)| ((*n).to_owned(), json!(count))).collect()),
-        "points": found.points.iter().enumerate().map(point).collect::<Vec<_>>(),
-    })
+    BudgetRecord::new(budget, size, found)
 }
 
 /// The points as a table, smallest first.
-pub fn table(found: &Found, tasks: &[Task], bytes_before: u64) -> String {
+pub fn table(found: &SearchResult, tasks: &[TaskData], bytes_before: u64) -> String {
     // Without labels nobody knows what a task lost.
     let labelled = |t: usize| found.points.iter().all(|p| p.increase.get(t).is_some_and(|x| !x.is_nan()));
     let lost: Vec<usize> = (0..tasks.len()).filter(|t| labelled(*t)).collect();
@@ -96,19 +77,19 @@ pub fn table(found: &Found, tasks: &[Task], bytes_before: u64) -> String {
     head.extend(lost.iter().filter_map(|t| tasks.get(*t)).map(|t| format!("{} lost", t.name)));
     head.extend(tasks.iter().map(|t| format!("{} agrees %", t.name)));
     let mut rows = vec![head];
-    let mut order: Vec<(usize, &Point)> = found.points.iter().enumerate().collect();
+    let mut order: Vec<(usize, &BudgetPoint)> = found.points.iter().enumerate().collect();
     order.sort_by_key(|(i, p)| (p.parameters, *i));
     for (i, p) in order {
         let mark = if i == found.chosen { "* chosen" } else { "" };
         let part = format!("{:.1}", 100.0 * p.file_bytes as f64 / bytes_before.max(1) as f64);
-        let (file, sharing) = (show::bytes(p.file_bytes), format!("{:.3}", p.sharing));
+        let (file, sharing) = (terminal::bytes(p.file_bytes), format!("{:.3}", p.sharing));
         let mut row = vec![mark.to_owned(), file, part, sharing, p.iterations.to_string()];
         row.extend(of(&p.increase, |x| format!("{x:+.2}")));
         row.extend(p.agreement.iter().map(|x| format!("{x:.2}")));
         rows.push(row);
     }
     let held: Vec<String> = found.held_out.iter().map(ToString::to_string).collect();
-    let mut text = format!("{}\nmeasured on {} held-out training samples", show::table(&rows), held.join(" and "));
+    let mut text = format!("{}\nmeasured on {} held-out training samples", terminal::table(&rows), held.join(" and "));
     if let Some(chosen) = found.points.get(found.chosen) {
         let points = of(&chosen.standard_error, |x| format!("{x:.2}")).join(" and ");
         let points = if points.is_empty() { points } else { format!("{points} points lost, ") };

@@ -3,57 +3,53 @@
 use crate::args::{Common, Demo};
 use crate::bundled;
 use crate::outputs;
-use crate::show;
-use crate::told::{Told, show_result};
+use crate::run_report::{Ending, facts, report, show_result};
+use crate::terminal;
 use crate::zip::run_with_bar;
-use mtz::assemble;
 use mtz::data::{Feed, Normalisation, Part};
 use mtz::error::{Error, Result};
+use mtz::joint_file;
 use mtz::merge::Recipe;
-use mtz::pipeline::{Plan, Task};
-use mtz::plan::Joint;
+use mtz::report::MeasuredOn;
+use mtz::sharing::Joint;
+use mtz::zip::{Sources, TaskData, ZipOptions};
 use std::process::ExitCode;
 use std::time::Instant;
 
 pub fn run(args: &Demo, common: &Common) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.output).map_err(|e| Error::io(&args.output, &e))?;
     let output = args.output.join("joint.onnx");
-    let report = args.output.join("report.html");
+    let page = args.output.join("report.html");
     outputs::check(&output, args.force, &[])?;
-    outputs::check(&report, args.force, &[])?;
+    outputs::check(&page, args.force, &[])?;
     let mut parts = Vec::new();
     for (name, bytes) in bundled::MODELS {
         parts.push(Joint::single(name.to_owned(), mtz::onnx::parse(bytes)?)?);
     }
-    let start = Joint::beside(parts)?;
+    let start = Joint::from_networks(parts)?;
     let Some(first) = start.members.first() else { return Err(Error::model("nothing to zip")) };
     let feed = |part| Feed::new(bundled::mnist(part)?, &first.graph, Normalisation::default());
     let (train, test) = (feed(Part::Train)?, feed(Part::Test)?);
-    let tasks: Vec<Task> = start.members.iter().map(|m| Task::whole(&m.name, &train, &test)).collect();
-    let plan = Plan { seed: common.seed, ..Plan::new(Recipe::Best) };
+    let tasks: Vec<TaskData> = start.members.iter().map(|m| TaskData::whole(&m.name, &train, &test)).collect();
+    let options = ZipOptions::new(Recipe::Best).with(|o| o.seed = common.seed);
     if !common.json {
-        show::result(
+        terminal::result(
             "Two LeNet-300-100, trained on MNIST from different starts, become one: all hidden units shared.\n",
         );
     }
     let begin = Instant::now();
-    let zipped = run_with_bar(start, &tasks, &plan, common, "")?;
+    let zipped = run_with_bar(start, &tasks, &options, Sources::default(), common, "")?;
     let seconds = begin.elapsed().as_secs_f64();
-    let graph = assemble::to_graph(&zipped.joint, false)?;
+    let graph = joint_file::to_graph(&zipped.joint, false)?;
     let some: Vec<usize> = (0..8).collect();
     let samples = vec![test.batch(&some)?; tasks.len()];
-    mtz::onnx::write_checked(&graph, &output, |file| assemble::check(file, &zipped.joint, &samples, false))?;
-    let told = Told {
-        zipped: &zipped,
-        tasks: &tasks,
-        seconds,
-        parts: vec!["test"; 2],
-        output: &output,
-        bytes_before: bundled::MODELS.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
-        checked: true,
-        data: "--data data/mnist".to_owned(),
-        budget: None,
-    };
-    show_result(&told, Some(&report), common)?;
+    mtz::onnx::write_checked(&graph, &output, |file| joint_file::check(file, &zipped.joint, &samples, false))?;
+    let mut facts = facts(&output, common);
+    facts.bytes_before = bundled::MODELS.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    facts.checked = true;
+    facts.parts = vec![MeasuredOn::Test; tasks.len()];
+    facts.seconds = seconds;
+    let ending = Ending { data: "--data data/mnist".to_owned(), page: Some(&page) };
+    show_result(&report(&zipped, &tasks, facts), &ending, common)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,31 +1,37 @@
 //! `mtz zip --dry-run`: what would come out, and what it would take.
 
 use crate::args::Common;
-use crate::show;
+use crate::terminal;
 use mtz::budget::Budget;
 use mtz::error::Result;
-use mtz::merge::Share;
-use mtz::pipeline::{Plan, Task};
-use mtz::plan::Joint;
 use mtz::predict::{Prediction, predict};
+use mtz::sharing::Joint;
+use mtz::sharing::Share;
+use mtz::zip::{TaskData, ZipOptions};
 use serde_json::{Value, json};
 
 /// Predicts a zip, or a search for a budget, and says so. `written`: bytes that writing the file takes.
 pub fn run(
     start: &Joint,
-    tasks: &[Task],
-    plan: &Plan,
+    tasks: &[TaskData],
+    options: &ZipOptions,
     budget: Option<Budget>,
     written: u64,
     common: &Common,
 ) -> Result<()> {
-    let zips = budget.map_or((usize::from(plan.retrain == 0), usize::from(plan.retrain > 0)), |b| b.zips(plan.retrain));
+    let zips = budget.map_or(
+        (usize::from(options.retraining.iterations == 0), usize::from(options.retraining.iterations > 0)),
+        |b| b.zips(options.retraining.iterations),
+    );
     // The program and the samples are there already, and so are the networks, which are counted.
-    let there = show::resident_memory().unwrap_or(0).saturating_sub(4 * start.parameters().0 as u64);
-    let mut prediction = predict(start, tasks, plan)?;
+    let there = terminal::resident_memory().unwrap_or(0).saturating_sub(4 * start.parameters().0 as u64);
+    let mut prediction = predict(start, tasks, options)?;
     if budget.is_some() {
         // A search shares in part, too, which takes more: columns of one task stand beside those of the other.
-        let least = Plan { share: Share::Count(0), share_of: Vec::new(), ..plan.clone() };
+        let least = options.clone().with(|o| {
+            o.sharing.share = Share::Count(0);
+            o.sharing.share_of = Vec::new();
+        });
         let least = predict(start, tasks, &least)?;
         prediction.memory = prediction.memory.max(least.memory);
         prediction.seconds = prediction.seconds.max(least.seconds);
@@ -35,7 +41,8 @@ pub fn run(
     Ok(())
 }
 
-/// What a dry run says. `zips`: how many there are without retraining and with it, for a budget at most; `there`: bytes that the program has already.
+/// What a dry run says. `zips`: how many there are without retraining and with it, for a budget at most; `there`: bytes
+/// that the program has already.
 fn show_prediction(prediction: &Prediction, zips: (usize, usize), budget: bool, there: u64, common: &Common) {
     let Prediction { parameters_before, parameters, shared, iterations, layers, .. } = prediction;
     let seconds = zips.0 as f64 * (prediction.seconds - prediction.retraining) + zips.1 as f64 * prediction.seconds;
@@ -51,26 +58,26 @@ fn show_prediction(prediction: &Prediction, zips: (usize, usize), budget: bool, 
             "version": 1, "dry_run": true, "parameters": { "before": parameters_before, "after": parameters, "shared": shared },
             "layers": layers, "iterations": iterations, "zips": zips.0 + zips.1, "seconds": seconds, "peak_memory_bytes": memory,
         });
-        return show::result(&value.to_string());
+        return terminal::result(&value.to_string());
     }
     let mut rows = vec![["layer", "shared", "samples", "MiB", "seconds"].map(str::to_owned).to_vec()];
     for l in layers {
-        let (samples, memory) = (show::grouped(l.samples as u64), show::grouped(l.memory >> 20));
+        let (samples, memory) = (terminal::grouped(l.samples as u64), terminal::grouped(l.memory >> 20));
         rows.push(vec![l.name.clone(), l.shared.to_string(), samples, memory, format!("{:.1}", l.seconds)]);
     }
-    show::result(&show::table(&rows));
+    terminal::result(&terminal::table(&rows));
     let (all, about) = match budget {
         true => ("with everything shared: ", format!("a search of at most {} such zips, ", zips.0 + zips.1)),
         false => ("", String::new()),
     };
-    show::result(&format!(
+    terminal::result(&format!(
         "\n{all}parameters {} -> {} ({:.1} %), {} of them shared; {iterations} iterations of retraining\n\
          {about}about {} of time and {} MiB of memory; nothing was zipped",
-        show::grouped(*parameters_before as u64),
-        show::grouped(*parameters as u64),
+        terminal::grouped(*parameters_before as u64),
+        terminal::grouped(*parameters as u64),
         100.0 * *parameters as f64 / (*parameters_before).max(1) as f64,
-        show::grouped(*shared as u64),
-        show::duration(seconds),
-        show::grouped(memory >> 20),
+        terminal::grouped(*shared as u64),
+        terminal::duration(seconds),
+        terminal::grouped(memory >> 20),
     ));
 }

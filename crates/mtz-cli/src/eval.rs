@@ -4,15 +4,16 @@ use crate::args::{Common, Eval};
 use crate::models;
 use crate::progress;
 use crate::samples::{self, Prepared};
-use crate::show;
-use crate::told::by_chance;
-use mtz::assemble;
-use mtz::data::{Normalisation, Part};
+use crate::settings::as_flags;
+use crate::terminal;
+use mtz::data::{Feed, Normalisation, Part};
 use mtz::error::{Error, Result};
-use mtz::evaluate::{Agreement, Evaluation, Options, OutputKind, Reference, evaluate};
+use mtz::evaluate::{Agreement, Evaluation, EvaluationOptions, Mistakes, OutputKind, Reference, evaluate};
 use mtz::graph::Graph;
-use mtz::plan::Joint;
-use serde_json::json;
+use mtz::joint_file;
+use mtz::report::near_chance;
+use mtz::sharing::Joint;
+use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ type Compared = (Agreement, Option<OutputKind>);
 
 pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
     let graph = models::read(&args.model.value)?;
-    let (task, graph) = match assemble::from_graph(&graph)? {
+    let (task, graph) = match joint_file::from_graph(&graph)? {
         Some(joint) => one_task(joint, args.task.as_deref())?,
         None => (args.model.name(), graph),
     };
@@ -33,76 +34,110 @@ pub fn run(args: &Eval, common: &Common) -> Result<ExitCode> {
     let graph = mtz::simplify::for_inference(&graph)?;
     let Prepared { feed, part } = samples::open_as(&args.data, &task, &graph, Part::Test, normalisation)?;
     let bar = progress::steps(feed.len(), common.quiet, "samples");
-    let options = Options { batch_size: args.batch_size.get(), memory: args.memory };
+    let options = EvaluationOptions::new(args.batch_size.get(), args.memory);
     let start = Instant::now();
     let heard = |done| bar.set_position(done as u64);
-    let (result, compared): (Option<Evaluation>, Option<Compared>) = match &other {
+    let (result, compared) = match &other {
         None if feed.labels().is_none() => {
             return Err(Error::data(format!("task {task}: the data has no labels"))
                 .hint("--against MODEL measures agreement with another model, which needs none"));
         }
         None => (Some(evaluate(&graph, &feed, options, heard)?), None),
-        Some(other) => {
-            let keep = args.memory / 4;
-            let reference = Reference::new(other, &feed, &feed.all(), args.kind, keep, options)?;
-            let measured = reference.measure(&graph, heard)?;
-            let result = measured.mistakes.as_ref().map(mtz::evaluate::Mistakes::evaluation);
-            let kind = measured.worst_output().and_then(|output| reference.kind(output));
-            (result, measured.agreement().map(|agreement| (agreement, kind)))
-        }
+        Some(other) => compare(args, (&graph, other), &feed, options, heard)?,
     };
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
-    let samples = feed.len();
-    let rate = samples as f64 / seconds.max(1e-9);
+    let measured = Measured { task: &task, samples: feed.len(), part, seconds, result, compared };
     if common.json {
-        let kind = compared.as_ref().and_then(|c| c.1.as_ref());
-        let value = json!({
-            "version": 1, "task": task, "error": result.map(|r| r.error), "loss": result.map(|r| r.loss), "samples": samples,
-            "agreement": compared.as_ref().map(|c| c.0.percent), "agreement_error": compared.as_ref().map(|c| c.0.standard_error),
-            "kind": kind.map(|k| k.kind.to_string()), "kind_is_known": kind.map(|k| k.evidence.is_certain()),
-            "output": kind.map(|k| &k.name), "outputs": kind.map(|k| k.outputs),
-            "seconds": seconds, "images_per_second": rate, "part": part,
-        });
-        show::result(&value.to_string());
+        terminal::result(&measured.json().to_string());
         return Ok(ExitCode::SUCCESS);
     }
-    let mut rows = [vec!["task".to_owned()], vec![task.clone()]];
-    let mut add = |head: &str, cell: String| {
-        rows[0].push(head.to_owned());
-        rows[1].push(cell);
-    };
-    if let Some(result) = result {
-        add("error %", format!("{:.2}", result.error));
-        add("loss", format!("{:.4}", result.loss));
-    }
-    if let Some((agreement, kind)) = &compared {
-        add("agreement %", format!("{:.2} ± {:.2}", agreement.percent, agreement.standard_error));
-        add("answers", kind.as_ref().map_or("-".into(), |k| k.kind.to_string()));
-    }
-    add("samples", format!("{samples} {part}"));
-    // With two networks to run, the rate of one is not known.
-    if compared.is_none() {
-        add("images/s", format!("{rate:.0}"));
-    }
-    show::result(&show::table(&rows));
-    if let Some(OutputKind { name, outputs, kind, evidence }) = compared.and_then(|c| c.1) {
-        if outputs > 1 {
-            show::note(&format!("{name:?} agrees least of {outputs} outputs"));
-        }
-        if !evidence.is_certain() {
-            show::note(&format!("{kind} is {evidence}; --kind KIND sets it"));
-        }
-    }
+    measured.show();
     let answers = graph.outputs().first().map_or(1, |id| graph[*id].shape.elements(1));
-    if let Some(result) = result {
-        by_chance(&task, result.error, answers).iter().for_each(|line| show::warning(line));
+    if let Some(result) = measured.result {
+        near_chance(&task, result.error, answers).iter().for_each(|line| terminal::warning(&as_flags(line)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The model, the one to compare it with, and how samples are prepared for both. Where one of them has its preprocessing inside, both get
-/// samples as they are stored: no flag would be right for both.
+/// Agreement with the other model; mistakes where there are labels.
+fn compare(
+    args: &Eval,
+    (graph, other): (&Graph, &Graph),
+    feed: &Feed,
+    options: EvaluationOptions,
+    heard: impl FnMut(usize),
+) -> Result<(Option<Evaluation>, Option<Compared>)> {
+    let reference = Reference::new(other, feed, &feed.all(), args.kind, args.memory / 4, options)?;
+    let measured = reference.measure(graph, heard)?;
+    let result = measured.mistakes.as_ref().map(Mistakes::evaluation);
+    let kind = measured.worst_output().and_then(|output| reference.kind(output));
+    Ok((result, measured.agreement().map(|agreement| (agreement, kind))))
+}
+
+/// What came out.
+struct Measured<'a> {
+    task: &'a str,
+    samples: usize,
+    /// Which samples.
+    part: &'a str,
+    seconds: f64,
+    result: Option<Evaluation>,
+    compared: Option<Compared>,
+}
+
+impl Measured<'_> {
+    /// Images per second.
+    fn rate(&self) -> f64 {
+        self.samples as f64 / self.seconds.max(1e-9)
+    }
+
+    fn json(&self) -> Value {
+        let Self { task, samples, part, seconds, result, compared } = self;
+        let kind = compared.as_ref().and_then(|c| c.1.as_ref());
+        json!({
+            "version": 1, "task": task, "error": result.map(|r| r.error), "loss": result.map(|r| r.loss), "samples": samples,
+            "agreement": compared.as_ref().map(|c| c.0.percent), "agreement_error": compared.as_ref().map(|c| c.0.standard_error),
+            "kind": kind.map(|k| k.kind.to_string()), "kind_is_known": kind.map(|k| k.evidence.is_certain()),
+            "output": kind.map(|k| &k.name), "outputs": kind.map(|k| k.outputs),
+            "seconds": seconds, "images_per_second": self.rate(), "part": part,
+        })
+    }
+
+    fn show(&self) {
+        let Self { task, samples, part, result, compared, .. } = self;
+        let mut rows = [vec!["task".to_owned()], vec![(*task).to_owned()]];
+        let mut add = |head: &str, cell: String| {
+            rows[0].push(head.to_owned());
+            rows[1].push(cell);
+        };
+        if let Some(result) = result {
+            add("error %", format!("{:.2}", result.error));
+            add("loss", format!("{:.4}", result.loss));
+        }
+        if let Some((agreement, kind)) = compared {
+            add("agreement %", format!("{:.2} ± {:.2}", agreement.percent, agreement.standard_error));
+            add("answers", kind.as_ref().map_or("-".into(), |k| k.kind.to_string()));
+        }
+        add("samples", format!("{samples} {part}"));
+        // With two networks to run, the rate of one is not known.
+        if compared.is_none() {
+            add("images/s", format!("{:.0}", self.rate()));
+        }
+        terminal::result(&terminal::table(&rows));
+        if let Some(OutputKind { name, outputs, kind, evidence }) = compared.as_ref().and_then(|c| c.1.as_ref()) {
+            if *outputs > 1 {
+                terminal::note(&format!("{name:?} agrees least of {outputs} outputs"));
+            }
+            if !evidence.is_certain() {
+                terminal::note(&format!("{kind} is {evidence}; --kind KIND sets it"));
+            }
+        }
+    }
+}
+
+/// The model, the one to compare it with, and how samples are prepared for both. Where one of them has its
+/// preprocessing inside, both get samples as they are stored: no flag would be right for both.
 fn fed_alike(args: &Eval, task: &str, graph: Graph) -> Result<(Graph, Option<Graph>, Normalisation)> {
     let normalisation = samples::normalisation(&args.data, task)?;
     let Some(path) = &args.against else { return Ok((graph, None, normalisation)) };

@@ -1,11 +1,11 @@
 //! `mtz inspect`
 
 use crate::args::{Common, Inspect};
-use crate::show;
-use mtz::assemble;
+use crate::terminal;
 use mtz::error::{ErrorKind, Result};
 use mtz::inspect::Summary;
-use mtz::plan::Joint;
+use mtz::joint_file;
+use mtz::sharing::Joint;
 use mtz::tensor::{Dim, Shape};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -17,7 +17,7 @@ pub fn run(args: &Inspect, common: &Common) -> Result<ExitCode> {
         match mtz::onnx::read(path) {
             Ok(graph) => {
                 let summary = mtz::inspect::inspect(&graph);
-                let joint = assemble::from_graph(&graph)?;
+                let joint = joint_file::from_graph(&graph)?;
                 let mut json = to_json(path, &summary);
                 if let (Some(joint), Value::Object(json)) = (&joint, &mut json) {
                     json.insert("joint".into(), joint_json(joint));
@@ -47,9 +47,9 @@ pub fn run(args: &Inspect, common: &Common) -> Result<ExitCode> {
         }
     }
     if common.json {
-        show::result(&json!({ "version": 1, "models": models }).to_string());
+        terminal::result(&json!({ "version": 1, "models": models }).to_string());
     } else {
-        show::result(&texts.join("\n\n"));
+        terminal::result(&texts.join("\n\n"));
     }
     Ok(code)
 }
@@ -61,8 +61,8 @@ fn to_text(path: &Path, summary: &Summary) -> String {
             layer.name.clone(),
             layer.op.to_owned(),
             layer.units.to_string(),
-            show::grouped(layer.parameters as u64),
-            show::grouped(layer.multiply_adds),
+            terminal::grouped(layer.parameters as u64),
+            terminal::grouped(layer.multiply_adds),
         ]);
     }
     let total = summary.layers.len() + 1;
@@ -70,13 +70,13 @@ fn to_text(path: &Path, summary: &Summary) -> String {
         "total".to_owned(),
         String::new(),
         String::new(),
-        show::grouped(summary.parameters as u64),
-        show::grouped(summary.multiply_adds),
+        terminal::grouped(summary.parameters as u64),
+        terminal::grouped(summary.multiply_adds),
     ]);
     // Zeros are only worth a column where they mean something.
     if 20 * (summary.parameters - summary.nonzero) > summary.parameters {
         let counts = summary.layers.iter().map(|l| l.nonzero).chain([summary.nonzero]);
-        let cells = std::iter::once("nonzero".to_owned()).chain(counts.map(|n| show::grouped(n as u64)));
+        let cells = std::iter::once("nonzero".to_owned()).chain(counts.map(|n| terminal::grouped(n as u64)));
         rows.iter_mut().take(total + 1).zip(cells).for_each(|(row, cell)| row.insert(4, cell));
     }
     let operators: Vec<String> = summary.operators.iter().map(|(name, n)| format!("{n} {name}")).collect();
@@ -85,13 +85,13 @@ fn to_text(path: &Path, summary: &Summary) -> String {
         path.display(),
         list("input    ", &summary.inputs),
         list("output   ", &summary.outputs),
-        show::wrapped("nodes    ", &operators),
-        show::table(&rows)
+        terminal::wrapped("nodes    ", &operators),
+        terminal::table(&rows)
     )
 }
 
 fn list(label: &str, values: &[(String, Shape)]) -> String {
-    show::wrapped(label, &values.iter().map(|(name, shape)| format!("{name} {shape}")).collect::<Vec<_>>())
+    terminal::wrapped(label, &values.iter().map(|(name, shape)| format!("{name} {shape}")).collect::<Vec<_>>())
 }
 
 /// Who shares what in each layer of a joint model.
@@ -112,7 +112,9 @@ fn joint_text(path: &Path, summary: &Summary, joint: &Joint) -> String {
             true => vec![sets.iter().map(|(t, n)| format!("{n} {}", t.join("+"))).collect::<Vec<_>>().join(", ")],
             false => vec![count(all..=all), count(2..=all - 1), count(1..=1)],
         };
-        rows.push([layer.name.clone(), layer.kind().to_owned(), show::each(&units)].into_iter().chain(owned).collect());
+        rows.push(
+            [layer.name.clone(), layer.kind().to_owned(), terminal::each(&units)].into_iter().chain(owned).collect(),
+        );
     }
     let names: Vec<String> = joint.members.iter().map(|m| m.name.clone()).collect();
     let separate: usize = joint.members.iter().map(|m| m.graph.parameters()).sum();
@@ -120,13 +122,13 @@ fn joint_text(path: &Path, summary: &Summary, joint: &Joint) -> String {
     format!(
         "{}\n{}\n{}\n{}\n\n{}\n\nparameters {} instead of {}, {} of them shared",
         path.display(),
-        show::wrapped("joint model of ", &names),
+        terminal::wrapped("joint model of ", &names),
         list("input    ", &summary.inputs),
         list("output   ", &summary.outputs),
-        show::table(&rows),
-        show::grouped(stored as u64),
-        show::grouped(separate as u64),
-        show::grouped(shared as u64)
+        terminal::table(&rows),
+        terminal::grouped(stored as u64),
+        terminal::grouped(separate as u64),
+        terminal::grouped(shared as u64)
     )
 }
 
@@ -145,7 +147,7 @@ fn joint_json(joint: &Joint) -> Value {
 }
 
 /// How many units of a layer belong to which tasks.
-pub fn owners(joint: &Joint, layer: usize) -> Value {
+fn owners(joint: &Joint, layer: usize) -> Value {
     let sets = joint.owner_sets(layer).into_iter().map(|(tasks, n)| json!({ "tasks": tasks, "units": n }));
     Value::Array(sets.collect())
 }

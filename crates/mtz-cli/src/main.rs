@@ -1,5 +1,5 @@
-//! The command line of mtz: parse, do, show. Results go to stdout, talk and progress to stderr. Exit code 0: fine, 1: it
-//! ran but a check failed, 2: error.
+//! The command line of mtz: parse, do, show. Results go to stdout, talk and progress to stderr. Exit code 0: fine, 1:
+//! it ran but a check failed, 2: error.
 
 mod args;
 mod budget;
@@ -16,10 +16,12 @@ mod progress;
 mod prune;
 mod report;
 mod reproduce;
+mod run_report;
 mod samples;
-mod show;
+mod settings;
+mod stats;
 mod tasks;
-mod told;
+mod terminal;
 mod train;
 mod values;
 mod zip;
@@ -34,12 +36,12 @@ fn main() -> ExitCode {
     let json = arguments.iter().skip(1).any(|a| a == "--json");
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => return show::usage(&error, json),
+        Err(error) => return terminal::usage(&error, json),
     };
     samples::prepare(&cli.command, &cli.common);
-    let code = run(&cli).unwrap_or_else(|error| show::error(&error, cli.common.json));
+    let code = run(&cli).unwrap_or_else(|error| terminal::error(&error, cli.common.json));
     // A result that nobody can read is none.
-    show::unprinted().map_or(code, |error| show::error(&error, false))
+    terminal::unprinted().map_or(code, |error| terminal::error(&error, false))
 }
 
 /// Runs the command in a pool of `--threads` threads.
@@ -55,6 +57,7 @@ fn run(cli: &Cli) -> mtz::error::Result<ExitCode> {
         Command::Zip(args) => zip::run(args, &cli.common),
         Command::Extract(args) => extract::run(args, &cli.common),
         Command::Prune(args) => prune::run(args, &cli.common),
+        Command::Stats(args) => stats::run(args, &cli.common),
         Command::Demo(args) => demo::run(args, &cli.common),
         Command::Reproduce(args) => reproduce::run(args, &cli.common),
         Command::Report(args) => report::run(args, &cli.common),

@@ -1,7 +1,7 @@
 //! `mtz completions` and `mtz man`: made from the same definitions as the help.
 
 use crate::args::{Cli, Common, Completions, Man};
-use crate::show;
+use crate::terminal;
 use clap::CommandFactory;
 use mtz::error::{Error, Result};
 use serde_json::json;
@@ -34,9 +34,9 @@ pub fn page(args: &Man, common: &Common) -> Result<ExitCode> {
 fn tell(key: &str, text: &[u8], common: &Common) -> ExitCode {
     let text = String::from_utf8_lossy(text);
     if common.json {
-        show::result(&json!({ "version": 1, key: text }).to_string());
+        terminal::result(&json!({ "version": 1, key: text }).to_string());
     } else {
-        show::result(&text);
+        terminal::result(&text);
     }
     ExitCode::SUCCESS
 }

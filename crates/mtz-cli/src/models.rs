@@ -2,7 +2,7 @@
 
 use mtz::error::{Error, Result};
 use mtz::graph::Graph;
-use mtz::{assemble, onnx, preprocess};
+use mtz::{joint_file, onnx, preprocess};
 use std::path::Path;
 
 /// A network for any batch size. Weights that are no numbers are refused here, where the file is known.
@@ -15,7 +15,7 @@ pub fn read(path: &Path) -> Result<Graph> {
 /// The network to compare with: a plain one, or the task of this name of a joint model.
 pub fn original(path: &Path, task: &str) -> Result<Graph> {
     let graph = read(path)?;
-    match assemble::from_graph(&graph)? {
+    match joint_file::from_graph(&graph)? {
         None => Ok(graph),
         Some(joint) => {
             let names: Vec<String> = joint.members.iter().map(|m| m.name.clone()).collect();
@@ -28,7 +28,8 @@ pub fn original(path: &Path, task: &str) -> Result<Graph> {
     }
 }
 
-/// Two networks that take the same samples: if only one of them has its preprocessing inside, the other gets it, too. Says which one has it.
+/// Two networks that take the same samples: if only one of them has its preprocessing inside, the other gets it, too.
+/// Says which one has it.
 pub fn fed_alike(one: Graph, other: Graph) -> Result<([Graph; 2], Option<usize>)> {
     match [&one, &other].map(preprocess::is_inside) {
         [true, false] => Ok(([one.clone(), preprocess::like(&other, &one)?], Some(0))),

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Ends of files that this program writes. Only these are ever replaced inside a folder of data.
-const WRITTEN: [&str; 4] = ["onnx", "html", "json", "svg"];
+const WRITTEN: [&str; 5] = ["onnx", "html", "json", "stats", "svg"];
 
-/// Fails before any work begins if the output could not be written, or would replace one of `inputs`: files that are read, or folders of data. Neither an
-/// input nor something that is no ordinary file is replaced, whatever `force` says.
+/// Fails before any work begins if the output could not be written, or would replace one of `inputs`: files that are
+/// read, or folders of data. Neither an input nor something that is no ordinary file is replaced, whatever `force`
+/// says.
 pub fn check(path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
     if path.is_dir() {
         return Err(Error::usage(format!("{} is a folder", path.display())).hint("give the name of a file"));
@@ -32,7 +33,8 @@ pub fn check(path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
     std::fs::remove_file(&probe).map_err(|e| Error::io(&probe, &e))
 }
 
-/// Whether writing to an existing `path` would replace an input: that file, weights in a file of their own beside it, or a file in a folder of data.
+/// Whether writing to an existing `path` would replace an input: that file, weights in a file of their own beside it,
+/// or a file in a folder of data.
 fn would_replace(path: &Path, input: &Path) -> bool {
     let (Ok(output), Ok(own)) = (path.canonicalize(), input.canonicalize()) else { return false };
     if own.is_dir() {

@@ -1,6 +1,7 @@
-//! Progress of long work on stderr: a bar on a terminal; where there is none, a line for every finished part and every minute.
+//! Progress of long work on stderr: a bar on a terminal; where there is none, a line for every finished part and every
+//! minute.
 
-use crate::show::{duration, note};
+use crate::terminal::{duration, note};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
@@ -63,7 +64,8 @@ impl Stages {
         self.begin.set(Instant::now());
     }
 
-    /// `done` of `all`, in any unit; `part` is the part under way, `what` is being done of it. What is left is reckoned from the whole time so far.
+    /// `done` of `all`, in any unit; `part` is the part under way, `what` is being done of it. What is left is reckoned
+    /// from the whole time so far.
     pub fn advance(&self, (done, all): (f64, f64), part: &str, what: &str) {
         /// Before this part is done, nobody knows how long it will take.
         const TELLING: f64 = 0.02;

@@ -5,16 +5,17 @@ use crate::models;
 use crate::outputs;
 use crate::progress::{Rate, Stages};
 use crate::samples;
-use crate::show;
-use mtz::data::{Part, without_a_tenth};
+use crate::terminal;
+use mtz::data::{Part, holdout_split};
+use mtz::engine::CpuEngine;
 use mtz::error::{Error, Result};
 use mtz::evaluate::{Kind, Measured};
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
-use mtz::pipeline::{Aim, Plan, References, Task, retrain};
-use mtz::plan::{Joint, Layer};
 use mtz::prune::{Method, Pruned, allocate, prune};
+use mtz::sharing::{Joint, Layer};
 use mtz::statistics::Calibration;
+use mtz::zip::{References, Retraining, RetrainingTarget, TaskData, ZipOptions};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -34,25 +35,25 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     // Where there is no test part, a fixed tenth is held out and reported.
     let all: Vec<usize> = (0..train.feed.len()).collect();
     let (learn, measured) = if test.part == "all" {
-        let (learn, held_out) = without_a_tenth(&all);
+        let (learn, held_out) = holdout_split(&all);
         (learn, (&train.feed, held_out))
     } else {
         (all, (&test.feed, (0..test.feed.len()).collect()))
     };
-    let usual = Plan::new(Recipe::Best);
-    let plan = Plan {
-        aim: if args.labels { Aim::Labels } else { Aim::Distill },
-        seed: common.seed,
-        memory: args.memory,
-        rate: args.lr.unwrap_or(usual.rate),
-        batch_size: args.batch_size.map_or(usual.batch_size, |n| n.get()),
-        ..usual
-    };
-    let calibration = args.calibration.map_or(plan.calibration, |n| n.get());
+    let usual = ZipOptions::new(Recipe::Best);
+    let options = usual.with(|o| {
+        o.retraining.target = if args.labels { RetrainingTarget::Labels } else { RetrainingTarget::Distill };
+        o.seed = common.seed;
+        o.resources.memory = args.memory;
+        o.retraining.rate = args.lr.unwrap_or(o.retraining.rate);
+        o.retraining.batch_size = args.batch_size.map_or(o.retraining.batch_size, |n| n.get());
+    });
+    let calibration = args.calibration.map_or(options.fitting.calibration, |n| n.get());
     let order = mtz::random::permutation(common.seed, learn.len());
     let chosen: Vec<usize> = order.into_iter().take(calibration).map(|i| learn[i]).collect();
     let from = Calibration::new(&train.feed, chosen, common.seed);
-    let task = Task { test: Some(measured), samples: Some(learn), ..Task::whole(&name, &train.feed, &test.feed) };
+    let task =
+        TaskData { test: Some(measured), samples: Some(learn), ..TaskData::whole(&name, &train.feed, &test.feed) };
     let tasks = [task];
     let begin = Instant::now();
     let bar = Stages::new(common.quiet);
@@ -67,7 +68,7 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
         _ => uniform,
     };
     let method = if args.method == MethodName::Obs { Method::BrainSurgeon } else { Method::Magnitude };
-    let references = References::new(&[&graph], &tasks, &plan)?;
+    let references = References::new(&[&graph], &tasks, &options, &CpuEngine)?;
     let measured = |graph: &Graph| Ok(references.measure(&[graph])?.pop().flatten());
     let pruned = prune(&graph, &from, &sparsity, method, args.memory, |i, layer| tell(i, layer, "pruning"))?;
     let right_after: Option<Measured> = measured(&pruned.graph)?;
@@ -76,7 +77,9 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     if args.retrain > 0 {
         bar.restart();
         let mut rate = Rate::default();
-        retrain(&mut joint, &tasks, std::slice::from_ref(&graph), &plan, args.retrain, None, |i, _| {
+        let originals = std::slice::from_ref(&graph);
+        let retraining = Retraining { tasks: &tasks, originals, options: &options, engine: &CpuEngine };
+        retraining.run(&mut joint, args.retrain, None, |i, _| {
             let what = format!("{i}/{}{}", args.retrain, rate.at(i));
             bar.advance((i as f64, args.retrain as f64), "retraining", &what);
             ControlFlow::Continue(())
@@ -89,12 +92,12 @@ pub fn run(args: &Prune, common: &Common) -> Result<ExitCode> {
     let seconds = begin.elapsed().as_secs_f64();
     let before = references.errors().first().copied().flatten();
     let kind = references.iter().next().flatten().and_then(|r| r.kind(0)).map(|answers| answers.kind);
-    let result = Told { name, before, pruned: right_after, after, kind, seconds };
+    let result = PruneReport { name, before, pruned: right_after, after, kind, seconds };
     show_result(args, &pruned, &result, common);
     Ok(ExitCode::SUCCESS)
 }
 
-struct Told {
+struct PruneReport {
     name: String,
     /// The error of the dense network.
     before: Option<f64>,
@@ -105,7 +108,7 @@ struct Told {
     seconds: f64,
 }
 
-fn show_result(args: &Prune, pruned: &Pruned, told: &Told, common: &Common) {
+fn show_result(args: &Prune, pruned: &Pruned, report: &PruneReport, common: &Common) {
     let (weights, kept) = pruned.layers.iter().fold((0, 0), |sum, l| (sum.0 + l.weights, sum.1 + l.kept));
     let error = |m: &Option<Measured>| m.as_ref().and_then(Measured::error);
     let agreement = |m: &Option<Measured>| m.as_ref().and_then(Measured::agreement).map(|a| a.percent);
@@ -119,35 +122,35 @@ fn show_result(args: &Prune, pruned: &Pruned, told: &Told, common: &Common) {
             })
             .collect();
         let value = json!({
-            "version": 1, "task": told.name, "error_before": told.before, "error_pruned": error(&told.pruned),
-            "error_after": error(&told.after), "agreement_pruned": agreement(&told.pruned),
-            "agreement_after": agreement(&told.after), "kind": told.kind.map(|kind| kind.to_string()), "weights": weights, "nonzero": kept, "layers": layers,
-            "iterations": args.retrain, "seconds": told.seconds, "seed": common.seed,
+            "version": 1, "task": report.name, "error_before": report.before, "error_pruned": error(&report.pruned),
+            "error_after": error(&report.after), "agreement_pruned": agreement(&report.pruned),
+            "agreement_after": agreement(&report.after), "kind": report.kind.map(|kind| kind.to_string()), "weights": weights, "nonzero": kept, "layers": layers,
+            "iterations": args.retrain, "seconds": report.seconds, "seed": common.seed,
             "output": args.output.display().to_string(),
         });
-        return show::result(&value.to_string());
+        return terminal::result(&value.to_string());
     }
     let mut rows = vec![["layer", "weights", "left", "left %", "layer error %", "seconds"].map(str::to_owned).to_vec()];
     let percent = |part: usize, whole: usize| format!("{:.1}", 100.0 * part as f64 / whole.max(1) as f64);
     for l in &pruned.layers {
         let error = if l.error.is_nan() { "-".to_owned() } else { format!("{:.2}", 100.0 * l.error) };
-        let (weights, kept) = (show::grouped(l.weights as u64), show::grouped(l.kept as u64));
+        let (weights, kept) = (terminal::grouped(l.weights as u64), terminal::grouped(l.kept as u64));
         rows.push(vec![l.name.clone(), weights, kept, percent(l.kept, l.weights), error, format!("{:.1}", l.seconds)]);
     }
-    let total = [show::grouped(weights as u64), show::grouped(kept as u64), percent(kept, weights)];
+    let total = [terminal::grouped(weights as u64), terminal::grouped(kept as u64), percent(kept, weights)];
     rows.push([vec!["total".to_owned()], total.to_vec()].concat());
-    show::result(&show::table(&rows));
+    terminal::result(&terminal::table(&rows));
     let number = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.2} %"));
     let retrained = args.retrain;
     let mut lines = Vec::new();
-    if told.before.is_some() {
-        let [before, now, after] = [told.before, error(&told.pruned), error(&told.after)].map(number);
+    if report.before.is_some() {
+        let [before, now, after] = [report.before, error(&report.pruned), error(&report.after)].map(number);
         lines.push(format!("error {before} -> {now} pruned -> {after} after {retrained} iterations"));
     }
-    let [now, after] = [agreement(&told.pruned), agreement(&told.after)].map(number);
+    let [now, after] = [agreement(&report.pruned), agreement(&report.after)].map(number);
     lines.push(format!("agreement with the dense network {now} pruned -> {after} after {retrained} iterations"));
-    show::result(&format!("\n{}; {:.1} s", lines.join("\n"), told.seconds));
-    show::note(&format!("written to {}", args.output.display()));
+    terminal::result(&format!("\n{}; {:.1} s", lines.join("\n"), report.seconds));
+    terminal::note(&format!("written to {}", args.output.display()));
 }
 
 /// `0.9`, or `fc1=0.95,fc2=0.8` (the others stay dense).

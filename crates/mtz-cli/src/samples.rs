@@ -1,8 +1,8 @@
 //! From `--data` and its companions to samples a network can be fed with.
 
 use crate::args::{Command, Common, Data, Resize};
-use crate::show;
 use crate::tasks::{Named, check_names, is_named, value_for};
+use crate::terminal;
 use crate::values::Numbers;
 use mtz::data::{
     Dataset, Feed, ImageCache, ImageFit, LabelChoice, Location, Normalisation, OneHot, OpenOptions, Origin, Part,
@@ -36,6 +36,7 @@ pub fn prepare(command: &Command, common: &Common) {
     let (data, memory) = match command {
         Command::Zip(args) => (&args.data, args.memory),
         Command::Prune(args) => (&args.data, args.memory),
+        Command::Stats(args) => (&args.data, args.memory),
         Command::Train(args) => (&args.data, args.memory),
         // Every sample is read once.
         Command::Eval(args) => (&args.data, 0),
@@ -75,7 +76,8 @@ pub fn open_as(args: &Data, task: &str, graph: &Graph, part: Part, normalisation
     Ok(Prepared { feed, part: name })
 }
 
-/// What rows with a single 1 are: `--kind attributes` and `--label a+b` ask for attributes, and a network that ends in sigmoids answers them.
+/// What rows with a single 1 are: `--kind attributes` and `--label a+b` ask for attributes, and a network that ends in
+/// sigmoids answers them.
 fn one_hot(args: &Data, task: &str, graph: &Graph) -> Result<OneHot> {
     let kinds = args.opened.kinds.lock().unwrap_or_else(PoisonError::into_inner);
     match value_for("kind", task, &kinds)? {
@@ -96,7 +98,7 @@ fn tell(args: &Data, notes: &[String]) {
     let mut shown = args.opened.shown.lock().unwrap_or_else(PoisonError::into_inner);
     for note in notes {
         if shown.insert(note.clone()) && !args.opened.quiet.load(Ordering::Relaxed) {
-            show::note(&format!("note: {note}"));
+            terminal::note(&format!("note: {note}"));
         }
     }
 }
@@ -169,15 +171,22 @@ fn open_location(
     (location, part): (&Location, Part),
     image_shape: Option<[usize; 3]>,
 ) -> Result<Dataset> {
-    if !matches!(location, Location::ClassFolders(_) | Location::Images(_)) {
+    let folders = |location: &Location| matches!(location, Location::ClassFolders(_) | Location::Images(_));
+    // Flags speak of all data: some of it may be a folder.
+    let any =
+        args.data.iter().chain(&args.test).filter_map(|named| locate(&named.value).ok()).any(|parts| match &parts {
+            Parts::Whole(all) => folders(all),
+            Parts::Split { train, test } => folders(train) || folders(test),
+        });
+    if !any {
         for (flag, _) in [("--resize", args.resize.is_some()), ("--skip-bad", args.skip_bad)].iter().filter(|f| f.1) {
-            show::warning(&format!("{flag} only applies to folders of images"));
+            terminal::warning(&format!("{flag} only applies to folders of images"));
         }
     }
     location.open(&OpenOptions {
         task: Some(task.to_owned()),
         label: value_for("label", task, &args.label)?.map_or(LabelChoice::Usual, |l| LabelChoice::from(l.as_str())),
-        beside: locate_part(args, task, part.other()).ok().map(|found| found.0).filter(|other| other != location),
+        other_part: locate_part(args, task, part.other()).ok().map(|found| found.0).filter(|other| other != location),
         classes: value_for("classes", task, &args.classes)?.cloned(),
         image_shape,
         image_fit: match args.resize {
@@ -249,8 +258,9 @@ fn image_shape(graph: &Graph) -> Option<[usize; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::as_flags;
     use clap::Parser;
-    use mtz::architecture::{self, Task};
+    use mtz::architecture::{self, NetworkSpec};
     use mtz::data::Labels;
 
     /// The data of a zip with these flags; `DATA/` stands for the folder of golden data.
@@ -268,13 +278,14 @@ mod tests {
 
     /// A network for images of 3×4×5.
     fn network(outputs: usize) -> Graph {
-        let task = Task { input: vec![3, 4, 5], outputs, mean: vec![], std: vec![] };
+        let task = NetworkSpec { input: vec![3, 4, 5], outputs, mean: vec![], std: vec![] };
         architecture::build("lenet-300-100", &task, 0.02, 0).unwrap()
     }
 
     fn fails(flags: &str, outputs: usize) -> (String, String) {
         let error = open(&data(flags), "age", &network(outputs), Part::Train).err().unwrap();
-        (error.to_string(), error.hint_text().unwrap_or_default().to_owned())
+        let hint = as_flags(error.hint_text().unwrap_or_default()).into_owned();
+        (as_flags(&error.to_string()).into_owned(), hint)
     }
 
     #[test]

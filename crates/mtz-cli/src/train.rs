@@ -4,13 +4,14 @@ use crate::args::{Common, Train};
 use crate::outputs;
 use crate::progress::Training;
 use crate::samples::{self, Prepared};
-use crate::show;
-use mtz::architecture::{self, Task};
+use crate::terminal;
+use mtz::architecture::{self, NetworkSpec};
+use mtz::data::Augmentation;
 use mtz::data::{Dataset, Labels, Normalisation, Part};
 use mtz::error::{Error, Result};
-use mtz::evaluate::{Options, evaluate};
+use mtz::evaluate::{EvaluationOptions, evaluate};
 use mtz::graph::Graph;
-use mtz::train::{Augmentation, Fit, Rule, fit};
+use mtz::train::{Fit, Rule, fit};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -27,36 +28,9 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
     outputs::check(&args.output, args.force, &inputs)?;
     let name = args.output.file_stem().map_or_else(|| "model".into(), |s| s.to_string_lossy().into_owned());
     samples::check(&args.data, std::slice::from_ref(&name))?;
-    let (start, train) = match (&args.architecture, &args.from) {
-        (_, Some(from)) => {
-            let graph = mtz::onnx::read(from)?.with_open_batch();
-            let train = samples::open(&args.data, &name, &graph, Part::Train)?;
-            (graph, train)
-        }
-        (Some(architecture), None) => from_scratch(args, architecture, &name, common.seed)?,
-        (None, None) => {
-            return Err(Error::usage("neither an architecture nor --from MODEL is given")
-                .hint(format!("architectures: {}", names().join(", "))));
-        }
-    };
+    let (start, train) = starting_point(args, &name, common)?;
     let test = samples::open(&args.data, &name, &start, Part::Test)?;
-    let usual = Fit::usual(&start);
-    let rule = Rule {
-        batch_size: args.batch_size.map_or(usual.rule.batch_size, |n| n.get()),
-        rate: args.lr.unwrap_or(usual.rule.rate),
-        weight_decay: args.weight_decay.unwrap_or(usual.rule.weight_decay),
-        augmentation: Augmentation { shift: args.shift.unwrap_or(usual.rule.augmentation.shift), flip: args.flip },
-        seed: common.seed,
-        ..usual.rule
-    };
-    let how = Fit {
-        epochs: args.epochs.unwrap_or(usual.epochs),
-        rule,
-        // Where there is no test part, a fixed tenth is held out and reported; it must not choose the epoch then.
-        validation: if test.part == "all" { 0.1 } else { args.validation },
-        keep_best: test.part != "all",
-        memory: args.memory,
-    };
+    let how = how(args, &start, test.part, common);
     // A second Ctrl-C ends the program at once; nothing has been written then.
     let _ = ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -73,40 +47,73 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
     })?;
     bar.finish();
     let seconds = begin.elapsed().as_secs_f64();
-    let trained = if args.permute { mtz::plan::permute_hidden(&report.graph, common.seed)? } else { report.graph };
+    let trained = if args.permute { mtz::sharing::permute_hidden(&report.graph, common.seed)? } else { report.graph };
     mtz::onnx::write(&trained, &args.output)?;
     let result = match (test.part, report.validation) {
         ("all", Some(held_out)) => held_out,
         _ => {
-            let options = Options { batch_size: how.rule.batch_size, memory: args.memory };
+            let options = EvaluationOptions::new(how.rule.batch_size, args.memory);
             evaluate(&mtz::simplify::for_inference(&trained)?, &test.feed, options, |_| {})?
         }
     };
     let part = if test.part == "all" { "held-out tenth" } else { "test" };
     if common.json {
-        show::result(
-            &json!({
-                "version": 1, "task": name, "error": result.error, "loss": result.loss, "samples": result.samples, "part": part,
-                "iterations": report.steps, "seconds": seconds, "stopped": report.stopped, "seed": common.seed,
-                "parameters": trained.parameters(), "output": args.output.display().to_string(),
-            })
-            .to_string(),
-        );
-    } else {
-        let head = ["task", "error %", "loss", "samples", "iterations", "seconds"].map(str::to_owned).to_vec();
-        let row = vec![
-            name,
-            format!("{:.2}", result.error),
-            format!("{:.4}", result.loss),
-            format!("{} {part}", result.samples),
-            report.steps.to_string(),
-            format!("{seconds:.1}"),
-        ];
-        show::result(&show::table(&[head, row]));
-        let stopped = if report.stopped { "stopped early; " } else { "" };
-        show::note(&format!("{stopped}written to {}", args.output.display()));
+        let value = json!({
+            "version": 1, "task": name, "error": result.error, "loss": result.loss, "samples": result.samples, "part": part,
+            "iterations": report.steps, "seconds": seconds, "stopped": report.stopped, "seed": common.seed,
+            "parameters": trained.parameters(), "output": args.output.display().to_string(),
+        });
+        terminal::result(&value.to_string());
+        return Ok(ExitCode::SUCCESS);
     }
+    let head = ["task", "error %", "loss", "samples", "iterations", "seconds"].map(str::to_owned).to_vec();
+    let row = vec![
+        name,
+        format!("{:.2}", result.error),
+        format!("{:.4}", result.loss),
+        format!("{} {part}", result.samples),
+        report.steps.to_string(),
+        format!("{seconds:.1}"),
+    ];
+    terminal::result(&terminal::table(&[head, row]));
+    let stopped = if report.stopped { "stopped early; " } else { "" };
+    terminal::note(&format!("{stopped}written to {}", args.output.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The network that is trained, and its samples.
+fn starting_point(args: &Train, name: &str, common: &Common) -> Result<(Graph, Prepared)> {
+    match (&args.architecture, &args.from) {
+        (_, Some(from)) => {
+            let graph = mtz::onnx::read(from)?.with_open_batch();
+            let train = samples::open(&args.data, name, &graph, Part::Train)?;
+            Ok((graph, train))
+        }
+        (Some(architecture), None) => from_scratch(args, architecture, name, common.seed),
+        (None, None) => Err(Error::usage("neither an architecture nor --from MODEL is given")
+            .hint(format!("architectures: {}", names().join(", ")))),
+    }
+}
+
+/// How to train, as the flags say or as is usual. `part`: which samples the result is reported on.
+fn how(args: &Train, start: &Graph, part: &str, common: &Common) -> Fit {
+    let usual = Fit::usual(start);
+    let rule = Rule {
+        batch_size: args.batch_size.map_or(usual.rule.batch_size, |n| n.get()),
+        rate: args.lr.unwrap_or(usual.rule.rate),
+        weight_decay: args.weight_decay.unwrap_or(usual.rule.weight_decay),
+        augmentation: Augmentation { shift: args.shift.unwrap_or(usual.rule.augmentation.shift), flip: args.flip },
+        seed: common.seed,
+        ..usual.rule
+    };
+    Fit {
+        epochs: args.epochs.unwrap_or(usual.epochs),
+        rule,
+        // Where there is no test part, a fixed tenth is held out and reported; it must not choose the epoch then.
+        validation: if part == "all" { 0.1 } else { args.validation },
+        keep_best: part != "all",
+        memory: args.memory,
+    }
 }
 
 /// A network with random weights that fits the data, normalising it as `--mean` and `--std` say or as the data is.
@@ -138,7 +145,7 @@ pub fn build_for(
     } else {
         (normalisation.mean.clone(), normalisation.std.clone())
     };
-    let task = Task { input: dataset.samples.shape().to_vec(), outputs, mean, std };
+    let task = NetworkSpec { input: dataset.samples.shape().to_vec(), outputs, mean, std };
     architecture::build(architecture, &task, width, seed)
 }
 

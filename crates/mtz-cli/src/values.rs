@@ -122,6 +122,15 @@ pub fn quoted(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
+/// `2/4`, the second of four parts, as (1, 4).
+pub fn part(text: &str) -> Result<(usize, usize), String> {
+    let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse::<usize>().ok()?, n.parse::<usize>().ok()?)));
+    match numbers {
+        Some((i, n)) if (1..=n).contains(&i) => Ok((i - 1, n)),
+        _ => Err("a part is I/N, like 1/4 for the first of four".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +146,14 @@ mod tests {
     fn underscores_become_dashes_in_names_only() {
         assert_eq!(with_dashes("--batch_size=a_b".into()), "--batch-size=a_b");
         assert_eq!(with_dashes("a_b".into()), "a_b");
+    }
+
+    #[test]
+    fn parts() {
+        assert_eq!(part("2/4"), Ok((1, 4)));
+        for bad in ["0/4", "5/4", "1", "/", "1/0", "a/b", "-1/2"] {
+            assert!(part(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -1,27 +1,30 @@
 //! `mtz zip`
 
-use crate::args::{AlignName, Common, Dtype, MatchName, RecipeName, StreamsName, Zip};
+use crate::args::{AlignName, Common, Data, Dtype, MatchName, RecipeName, StreamsName, Zip};
 use crate::budget;
 use crate::dry_run;
 use crate::models;
 use crate::outputs;
 use crate::progress::{Rate, Stages};
+use crate::run_report::{Ending, facts, report, show_result};
 use crate::samples::{self, Prepared};
-use crate::show;
+use crate::stats;
 use crate::tasks::{Named, check_names, value_for};
-use crate::told::{Told, show_result};
-use crate::values::{Size, quoted};
-use mtz::assemble;
-use mtz::budget::Found;
-use mtz::data::{Feed, Part, without_a_tenth};
+use crate::terminal;
+use crate::values::quoted;
+use mtz::budget::SearchResult;
+use mtz::data::{Feed, Part, holdout_split};
 use mtz::error::{Error, Result};
 use mtz::graph::Graph;
-use mtz::merge::{Align, Matching, Recipe, Share, Streams};
-use mtz::pipeline::{Aim, Doing, Plan, Task, Zipped, writing, zip};
-use mtz::plan::{Joint, Member};
+use mtz::joint_file;
+use mtz::merge::{Align, Matching, Recipe, Streams};
 use mtz::predict::predict;
+use mtz::progress::{Progress, Stage};
+use mtz::report::{MeasuredOn, RunReport};
+use mtz::sharing::Share;
+use mtz::sharing::{Joint, Member};
 use mtz::tensor::Element;
-use mtz::train::Augmentation;
+use mtz::zip::{RetrainingTarget, Session, Sources, TaskData, ZipOptions, Zipped, writing};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -36,120 +39,168 @@ pub fn run(args: &Zip, common: &Common) -> Result<ExitCode> {
     check_outputs(args)?;
     let bytes_before = args.models.iter().map(|m| outputs::model_bytes(&m.value)).sum();
     let budget = budget::asked(args, bytes_before)?;
-    let (share, share_of) = read_share(&args.share)?;
-    if share == Share::Count(1) {
-        show::warning("--share 1 is one unit of every layer; 100% or 1.0 is all of them");
+    let share = read_share(&args.share)?;
+    if share.0 == Share::Count(1) {
+        terminal::warning("--share 1 is one unit of every layer; 100% or 1.0 is all of them");
     }
-    let mut start = read_models(&args.models)?;
-    let element = match args.dtype {
-        Some(Dtype::F16) => Element::F16,
-        Some(Dtype::F32) => Element::F32,
-        None => start.element(),
-    };
-    start.members.iter_mut().for_each(|member| member.graph.element = element);
-    if args.common_input {
-        // What would be refused at the end is refused now.
-        assemble::check_common_input(&start)?;
-    }
-    let names: Vec<String> = start.members.iter().map(|m| m.name.clone()).collect();
-    samples::check(&args.data, &names)?;
-    check_names("weight", &names, &args.weight)?;
-    check_names("kind", &names, &args.kind)?;
-    let originals = read_originals(&args.original, &start)?;
-    let data = names.iter().zip(&start.members).map(|(name, member)| TaskData::open(args, name, &member.graph));
-    let data: Vec<TaskData> = data.collect::<Result<_>>()?;
-    check_preprocessing(args, &start, &data)?;
-    if args.labels && data.iter().all(|d| d.train.feed.labels().is_none()) {
-        return Err(Error::usage("--labels: none of the tasks has labels")
-            .hint("without --labels retraining imitates the original networks, which needs none"));
-    }
-    let mut tasks = Vec::new();
-    for (i, (name, data)) in names.iter().zip(&data).enumerate() {
-        let kind = value_for("kind", name, &args.kind)?.copied();
-        let weight = weight(args, &names, i)?;
-        tasks.push(Task { kind, weight, original: originals[i].as_ref(), ..data.task(name) });
-    }
-    let prepared = data.iter().flat_map(|d| std::iter::once(&d.train).chain(&d.test));
-    let images: u64 = prepared.map(|own| own.feed.cache_bytes()).sum();
-    let memory = args.memory.saturating_sub(images);
-    let plan = Plan { memory, ..plan_of(args, &start, (share, share_of), common) };
-    let written = writing(&start, !args.no_check);
-    if written > plan.memory {
-        let (needed, most) = (written.div_ceil(1 << 20), plan.memory >> 20);
-        let text = format!(
-            "zipping these networks takes {needed} MiB of memory when the file is written, {most} MiB are allowed"
-        );
-        let less = if args.no_check { "" } else { ", or use --no-check: reading the file back takes most of it" };
-        return Err(Error::limit(text).hint(format!("allow more with --memory{less}")));
-    }
+    let inputs = Inputs::read(args)?;
+    let (start, tasks) = (&inputs.start, inputs.tasks(args)?);
+    let memory = args.memory.saturating_sub(inputs.cache_bytes());
+    let options = zip_options(args, start, share, common).with(|o| o.resources.memory = memory);
+    let statistics = stats::read(&args.stats, args.memory)?;
+    let written = check_writing(args, start, memory)?;
     if args.dry_run {
-        dry_run::run(&start, &tasks, &plan, budget, written, common)?;
+        dry_run::run(start, &tasks, &options, budget, written, common)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // The first Ctrl-C waits for the present stage; a second one ends the program at once. Nothing half-written is left either way.
+    stop_at_ctrl_c();
+    let begin = Instant::now();
+    let outcome = match &budget {
+        Some(budget) => {
+            let bytes = |joint: &Joint| mtz::onnx::file_bytes(&as_written(args, joint, &inputs.data)?.1);
+            let is_stopped = || STOP.load(Ordering::SeqCst);
+            budget::find(budget, start, &tasks, &options, bytes, common, is_stopped).map(Outcome::Searched)
+        }
+        None => {
+            let sources = Sources { statistics, ..Sources::default() };
+            run_with_bar(start.clone(), &tasks, &options, sources, common, "").map(Outcome::Plain)
+        }
+    };
+    let outcome = outcome.map_err(|e| stopped(e, args))?;
+    let seconds = begin.elapsed().as_secs_f64();
+    write(args, &outcome.zipped().joint, &inputs.data)?;
+    let mut facts = facts(&args.output, common);
+    facts.bytes_before = bytes_before;
+    facts.checked = !args.no_check;
+    facts.parts = inputs.data.iter().map(OpenedTask::part).collect();
+    facts.seconds = seconds;
+    facts.budget = budget.as_ref().zip(outcome.found()).map(|(budget, found)| budget::record(args, budget, found));
+    let report = report(outcome.zipped(), &tasks, facts);
+    if let Some(found) = outcome.found().filter(|_| !common.json) {
+        terminal::result(&budget::table(found, &tasks, bytes_before));
+        terminal::result("");
+    }
+    let ending = Ending { data: flags_to_measure(args, &inputs)?, page: args.report.as_deref() };
+    show_result(&report, &ending, common)?;
+    Ok(exit_code(&report))
+}
+
+/// What the flags name, read and checked.
+struct Inputs {
+    start: Joint,
+    /// Of the tasks.
+    names: Vec<String>,
+    /// What the tasks are compared with, where that is another network.
+    originals: Vec<Option<Graph>>,
+    data: Vec<OpenedTask>,
+}
+
+impl Inputs {
+    fn read(args: &Zip) -> Result<Self> {
+        let mut start = read_models(&args.models)?;
+        let element = match args.dtype {
+            Some(Dtype::F16) => Element::F16,
+            Some(Dtype::F32) => Element::F32,
+            None => start.element(),
+        };
+        start.members.iter_mut().for_each(|member| member.graph.element = element);
+        if args.common_input {
+            // What would be refused at the end is refused now.
+            joint_file::check_common_input(&start)?;
+        }
+        let names: Vec<String> = start.members.iter().map(|m| m.name.clone()).collect();
+        samples::check(&args.data, &names)?;
+        check_names("weight", &names, &args.weight)?;
+        check_names("kind", &names, &args.kind)?;
+        let originals = read_originals(&args.original, &start)?;
+        let open = |(name, member): (&String, &Member)| OpenedTask::open(&args.data, name, &member.graph);
+        let data: Vec<OpenedTask> = names.iter().zip(&start.members).map(open).collect::<Result<_>>()?;
+        check_preprocessing(args, &start, &data)?;
+        if args.labels && data.iter().all(|d| d.train.feed.labels().is_none()) {
+            return Err(Error::usage("--labels: none of the tasks has labels")
+                .hint("without --labels retraining imitates the original networks, which needs none"));
+        }
+        Ok(Self { start, names, originals, data })
+    }
+
+    fn tasks(&self, args: &Zip) -> Result<Vec<TaskData<'_>>> {
+        let mut tasks = Vec::new();
+        for (i, ((name, data), original)) in self.names.iter().zip(&self.data).zip(&self.originals).enumerate() {
+            let kind = value_for("kind", name, &args.kind)?.copied();
+            let weight = weight(args, &self.names, i)?;
+            tasks.push(TaskData { kind, weight, original: original.as_ref(), ..data.task(name) });
+        }
+        Ok(tasks)
+    }
+
+    /// Bytes of samples that stay in memory.
+    fn cache_bytes(&self) -> u64 {
+        let prepared = self.data.iter().flat_map(|d| std::iter::once(&d.train).chain(&d.test));
+        prepared.map(|own| own.feed.cache_bytes()).sum()
+    }
+}
+
+/// What was zipped, with a budget or without one.
+enum Outcome {
+    Plain(Zipped),
+    Searched(SearchResult),
+}
+
+impl Outcome {
+    fn zipped(&self) -> &Zipped {
+        match self {
+            Self::Plain(zipped) => zipped,
+            Self::Searched(found) => &found.zipped,
+        }
+    }
+
+    fn found(&self) -> Option<&SearchResult> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Searched(found) => Some(found),
+        }
+    }
+}
+
+/// Bytes that writing the file takes; refused if that is more than there may be.
+fn check_writing(args: &Zip, start: &Joint, memory: u64) -> Result<u64> {
+    let written = writing(start, !args.no_check);
+    if written <= memory {
+        return Ok(written);
+    }
+    let (needed, most) = (written.div_ceil(1 << 20), memory >> 20);
+    let text =
+        format!("zipping these networks takes {needed} MiB of memory when the file is written, {most} MiB are allowed");
+    let less = if args.no_check { "" } else { ", or use --no-check: reading the file back takes most of it" };
+    Err(Error::limit(text).hint(format!("allow more with --memory{less}")))
+}
+
+/// The first Ctrl-C waits for the present stage; a second one ends the program at once. Nothing half-written is left
+/// either way.
+fn stop_at_ctrl_c() {
     let _ = ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::abort();
         }
     });
-    let begin = Instant::now();
-    let stop = |e| stopped(e, args);
-    let bytes = |joint: &Joint| mtz::onnx::file_bytes(&as_written(args, joint, &data)?.1);
-    let stopped = || STOP.load(Ordering::SeqCst);
-    let found = budget.map(|budget| budget::find(budget, &start, &tasks, &plan, bytes, common, stopped));
-    let found = found.transpose().map_err(stop)?;
-    let plain = match &found {
-        Some(_) => None,
-        None => Some(run_with_bar(start.clone(), &tasks, &plan, common, "").map_err(stop)?),
-    };
-    let Some(zipped) = found.as_ref().map(|found| &found.zipped).or(plain.as_ref()) else {
-        return Err(Error::usage("there is nothing to write"));
-    };
-    let seconds = begin.elapsed().as_secs_f64();
-    write(args, &zipped.joint, &data)?;
-    let missed = missed(args, found.as_ref(), bytes_before);
-    let told = Told {
-        zipped,
-        tasks: &tasks,
-        seconds,
-        parts: data.iter().map(TaskData::part).collect(),
-        output: &args.output,
-        bytes_before,
-        checked: !args.no_check,
-        data: flags_to_measure(args, &names, &data)?,
-        budget: found.as_ref().map(|found| budget::to_json(args, found, &missed, &start)),
-    };
-    if let Some(found) = found.as_ref().filter(|_| !common.json) {
-        show::result(&budget::table(found, &tasks, bytes_before));
-        show::result("");
-    }
-    show_result(&told, args.report.as_deref(), common)?;
-    if missed.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    show::note(&format!(
-        "the budget cannot be met: {}; what was written is the best that was found",
-        missed.join(", ")
-    ));
-    Ok(ExitCode::from(1))
 }
 
-/// What of the budget is missed, by the search or by the file as it was written.
-fn missed(args: &Zip, found: Option<&Found>, bytes_before: u64) -> Vec<String> {
-    let mut missed = found.map_or_else(Vec::new, |found| found.missed.clone());
-    let bytes = outputs::model_bytes(&args.output);
-    if let Some(most) = args.target_size.map(|size: Size| size.of(bytes_before))
-        && bytes > most
-        && missed.is_empty()
-    {
-        missed.push(format!("the file takes {bytes} bytes, {most} are allowed"));
+/// Says so if what was written does not meet the budget.
+fn exit_code(report: &RunReport) -> ExitCode {
+    match report.budget.as_ref().filter(|budget| !budget.met) {
+        None => ExitCode::SUCCESS,
+        Some(budget) => {
+            let missed = budget.missed.join(", ");
+            terminal::note(&format!("the budget cannot be met: {missed}; what was written is the best that was found"));
+            ExitCode::from(1)
+        }
     }
-    missed
 }
 
-/// What to type to measure the first task again: its samples, and where these have no labels the network to compare with.
-fn flags_to_measure(args: &Zip, names: &[String], data: &[TaskData]) -> Result<String> {
-    let (Some(name), Some(data)) = (names.first(), data.first()) else { return Ok(String::new()) };
+/// What to type to measure the first task again: its samples, and where these have no labels the network to compare
+/// with.
+fn flags_to_measure(args: &Zip, inputs: &Inputs) -> Result<String> {
+    let (Some(name), Some(data)) = (inputs.names.first(), inputs.data.first()) else { return Ok(String::new()) };
     let mut flags = args.data.flags_for(name, args.preprocessing)?;
     let model = args.models.first().filter(|_| data.test.as_ref().unwrap_or(&data.train).feed.labels().is_none());
     if let Some(model) = model {
@@ -175,11 +226,11 @@ fn check_outputs(args: &Zip) -> Result<()> {
 }
 
 /// The networks beside each other.
-fn read_models(models: &[Named<PathBuf>]) -> Result<Joint> {
+pub fn read_models(models: &[Named<PathBuf>]) -> Result<Joint> {
     let mut parts = Vec::new();
     for model in models {
         let graph = models::read(&model.value)?;
-        parts.push(match (assemble::from_graph(&graph)?, &model.task) {
+        parts.push(match (joint_file::from_graph(&graph)?, &model.task) {
             (Some(joint), None) => joint,
             (Some(joint), Some(name)) => {
                 let tasks: Vec<&str> = joint.members.iter().map(|m| m.name.as_str()).collect();
@@ -190,10 +241,11 @@ fn read_models(models: &[Named<PathBuf>]) -> Result<Joint> {
             (None, _) => Joint::single(model.name(), graph)?,
         });
     }
-    Joint::beside(parts)
+    Joint::from_networks(parts)
 }
 
-/// What the tasks are compared with, where that is another network than the one that is zipped. It gets the same samples.
+/// What the tasks are compared with, where that is another network than the one that is zipped. It gets the same
+/// samples.
 fn read_originals(originals: &[Named<PathBuf>], start: &Joint) -> Result<Vec<Option<Graph>>> {
     let names: Vec<String> = start.members.iter().map(|m| m.name.clone()).collect();
     check_names("original", &names, originals)?;
@@ -217,47 +269,47 @@ fn read_originals(originals: &[Named<PathBuf>], start: &Joint) -> Result<Vec<Opt
 }
 
 /// The samples of a task.
-struct TaskData {
-    train: Prepared,
+pub struct OpenedTask {
+    pub train: Prepared,
     /// Those that errors and agreement are reported on; where there are none, a fixed tenth is held out.
     test: Option<Prepared>,
 }
 
-impl TaskData {
-    fn open(args: &Zip, task: &str, graph: &Graph) -> Result<Self> {
-        let open = |part| samples::open(&args.data, task, graph, part);
+impl OpenedTask {
+    pub fn open(data: &Data, task: &str, graph: &Graph) -> Result<Self> {
+        let open = |part| samples::open(data, task, graph, part);
         Ok(Self {
             train: open(Part::Train)?,
-            test: samples::has_test(&args.data, task)?.then(|| open(Part::Test)).transpose()?,
+            test: samples::has_test(data, task)?.then(|| open(Part::Test)).transpose()?,
         })
     }
 
-    fn task(&self, name: &str) -> Task<'_> {
+    pub fn task(&self, name: &str) -> TaskData<'_> {
         let (learn, tested) = match &self.test {
             Some(test) => (None, (&test.feed, test.feed.all())),
             None => {
-                let (learn, held_out) = without_a_tenth(&self.train.feed.all());
+                let (learn, held_out) = holdout_split(&self.train.feed.all());
                 (Some(learn), (&self.train.feed, held_out))
             }
         };
-        Task { samples: learn, test: Some(tested), ..Task::new(name, &self.train.feed) }
+        TaskData { samples: learn, test: Some(tested), ..TaskData::new(name, &self.train.feed) }
     }
 
     /// Which samples errors and agreement are measured on.
-    fn part(&self) -> &'static str {
-        if self.test.is_none() { "held-out tenth" } else { "test" }
+    fn part(&self) -> MeasuredOn {
+        if self.test.is_none() { MeasuredOn::HeldOutTenth } else { MeasuredOn::Test }
     }
 }
 
-/// One input cannot be prepared in several ways, or be bytes for one task and numbers from 0 to 1 for another. What cannot become part of the file is refused now,
-/// not at the end.
-fn check_preprocessing(args: &Zip, start: &Joint, data: &[TaskData]) -> Result<()> {
+/// One input cannot be prepared in several ways, or be bytes for one task and numbers from 0 to 1 for another. What
+/// cannot become part of the file is refused now, not at the end.
+fn check_preprocessing(args: &Zip, start: &Joint, data: &[OpenedTask]) -> Result<()> {
     let mut all = Vec::new();
     for (member, data) in start.members.iter().zip(data) {
         let normalisation = samples::normalisation(&args.data, &member.name)?;
         let bytes = data.train.feed.is_bytes();
         if args.preprocessing {
-            assemble::with_preprocessing(start, &member.name, &normalisation, bytes)?;
+            joint_file::with_preprocessing(start, &member.name, &normalisation, bytes)?;
         }
         all.push((bytes, Some(normalisation).filter(|_| !args.preprocessing)));
     }
@@ -278,61 +330,66 @@ fn check_preprocessing(args: &Zip, start: &Joint, data: &[TaskData]) -> Result<(
 }
 
 /// How to zip, as the flags say.
-fn plan_of(args: &Zip, start: &Joint, (share, share_of): (Share, Vec<(String, Share)>), common: &Common) -> Plan {
+fn zip_options(
+    args: &Zip,
+    start: &Joint,
+    (share, share_of): (Share, Vec<(String, Share)>),
+    common: &Common,
+) -> ZipOptions {
     let recipe = if args.recipe == RecipeName::Best { Recipe::Best } else { Recipe::Paper };
-    let usual = Plan::suited(recipe, start);
-    Plan {
-        share,
-        share_of,
-        matching: match args.matching {
-            Some(MatchName::Greedy) => Matching::Greedy,
-            Some(MatchName::Optimal) => Matching::Optimal,
-            Some(MatchName::Random) => Matching::Random,
-            None => usual.matching,
-        },
-        align: args.align.map(|align| match align {
-            AlignName::Shared => Align::Shared,
-            AlignName::All => Align::All,
-        }),
-        streams: args.streams.map_or(usual.streams, |streams| match streams {
-            StreamsName::Last => Streams::Last,
-            StreamsName::First => Streams::First,
-            StreamsName::One => Streams::One,
-        }),
-        calibration: args.calibration.map_or(usual.calibration, |n| n.get()),
-        shift: args.shift.unwrap_or(usual.shift),
-        augmentation: Augmentation {
-            shift: args.shift.map_or(usual.augmentation.shift, |shift| shift.div_ceil(2)),
-            flip: args.flip,
-        },
-        retrain: if args.no_retrain { 0 } else { args.retrain.unwrap_or(usual.retrain) },
-        aim: if args.labels { Aim::Labels } else { Aim::Distill },
-        rate: args.lr.unwrap_or(usual.rate),
-        batch_size: args.batch_size.map_or(usual.batch_size, |n| n.get()),
-        seed: common.seed,
-        checkpoint: args.checkpoint.clone(),
-        ..usual
+    let mut options = ZipOptions::suited(recipe, start);
+    options.seed = common.seed;
+    let sharing = &mut options.sharing;
+    (sharing.share, sharing.share_of) = (share, share_of);
+    match args.matching {
+        Some(MatchName::Greedy) => sharing.matching = Matching::Greedy,
+        Some(MatchName::Optimal) => sharing.matching = Matching::Optimal,
+        Some(MatchName::Random) => sharing.matching = Matching::Random,
+        None => {}
     }
+    sharing.align = args.align.map(|align| match align {
+        AlignName::Shared => Align::Shared,
+        AlignName::All => Align::All,
+    });
+    match args.streams {
+        Some(StreamsName::Last) => sharing.streams = Streams::Last,
+        Some(StreamsName::First) => sharing.streams = Streams::First,
+        Some(StreamsName::One) => sharing.streams = Streams::One,
+        None => {}
+    }
+    let (fitting, retraining) = (&mut options.fitting, &mut options.retraining);
+    if let Some(shift) = args.shift {
+        (fitting.shift, retraining.augmentation.shift) = (shift, shift.div_ceil(2));
+    }
+    retraining.augmentation.flip = args.flip;
+    fitting.calibration = args.calibration.map_or(fitting.calibration, |n| n.get());
+    retraining.iterations = if args.no_retrain { 0 } else { args.retrain.unwrap_or(retraining.iterations) };
+    retraining.target = if args.labels { RetrainingTarget::Labels } else { RetrainingTarget::Distill };
+    retraining.rate = args.lr.unwrap_or(retraining.rate);
+    retraining.batch_size = args.batch_size.map_or(retraining.batch_size, |n| n.get());
+    options.resources.checkpoint.clone_from(&args.checkpoint);
+    options
 }
 
 /// The joint model as it is written, with preprocessing if that becomes part of it, and as a graph.
-fn as_written<'j>(args: &Zip, joint: &'j Joint, data: &[TaskData]) -> Result<(Cow<'j, Joint>, Graph)> {
+fn as_written<'j>(args: &Zip, joint: &'j Joint, data: &[OpenedTask]) -> Result<(Cow<'j, Joint>, Graph)> {
     let mut written = Cow::Borrowed(joint);
     if args.preprocessing {
         let mut with = joint.clone();
-        for (member, TaskData { train, .. }) in joint.members.iter().zip(data) {
+        for (member, OpenedTask { train, .. }) in joint.members.iter().zip(data) {
             let normalisation = samples::normalisation(&args.data, &member.name)?;
-            with = assemble::with_preprocessing(&with, &member.name, &normalisation, train.feed.is_bytes())?;
+            with = joint_file::with_preprocessing(&with, &member.name, &normalisation, train.feed.is_bytes())?;
         }
         with.round()?;
         written = Cow::Owned(with);
     }
-    let graph = assemble::to_graph(&written, args.common_input)?;
+    let graph = joint_file::to_graph(&written, args.common_input)?;
     Ok((written, graph))
 }
 
-/// Writes the joint model. Before it gets its name it is read back and compared with what is in memory, on some samples of every task.
-fn write(args: &Zip, joint: &Joint, data: &[TaskData]) -> Result<()> {
+/// Writes the joint model. Before it gets its name it is read back and compared with what is in memory, on some samples
+/// of every task.
+fn write(args: &Zip, joint: &Joint, data: &[OpenedTask]) -> Result<()> {
     /// Samples that are compared.
     const COMPARED: usize = 8;
     let some = |feed: &Feed| -> Vec<usize> { (0..feed.len().min(COMPARED)).collect() };
@@ -340,15 +397,17 @@ fn write(args: &Zip, joint: &Joint, data: &[TaskData]) -> Result<()> {
     let (written, graph) = as_written(args, joint, data)?;
     if args.preprocessing {
         let members = joint.members.iter().zip(&written.members);
-        for ((before, with), (samples, TaskData { train, .. })) in members.zip(samples.iter_mut().zip(data)) {
+        for ((before, with), (samples, OpenedTask { train, .. })) in members.zip(samples.iter_mut().zip(data)) {
             let prepared = std::mem::replace(samples, train.feed.raw_batch(&some(&train.feed))?);
-            assemble::check_preprocessing(&before.name, (&before.graph, &with.graph), (&prepared, samples))?;
+            joint_file::check_preprocessing(&before.name, (&before.graph, &with.graph), (&prepared, samples))?;
         }
     }
     if args.no_check {
         return mtz::onnx::write(&graph, &args.output);
     }
-    mtz::onnx::write_checked(&graph, &args.output, |file| assemble::check(file, &written, &samples, args.common_input))
+    mtz::onnx::write_checked(&graph, &args.output, |file| {
+        joint_file::check(file, &written, &samples, args.common_input)
+    })
 }
 
 /// After Ctrl-C: how nothing would have been lost.
@@ -423,40 +482,48 @@ fn read_share(text: &str) -> Result<(Share, Vec<(String, Share)>)> {
     Ok((Share::All, layers.collect::<Result<_>>()?))
 }
 
-/// Zips with a progress bar. It goes by the time things are expected to take, so that what is left of it means something. `what` stands in front of what is
-/// being done.
-pub fn run_with_bar(start: Joint, tasks: &[Task], plan: &Plan, common: &Common, what: &str) -> Result<Zipped> {
+/// Zips with a progress bar. It goes by the time things are expected to take, so that what is left of it means
+/// something. `what` stands in front of what is being done.
+pub fn run_with_bar(
+    start: Joint,
+    tasks: &[TaskData],
+    options: &ZipOptions,
+    sources: Sources,
+    common: &Common,
+    what: &str,
+) -> Result<Zipped> {
     let bar = Stages::new(common.quiet);
     // Nobody sees a hidden bar: nothing is tried out for it.
-    let expected = if bar.is_shown() { predict(&start, tasks, plan).ok() } else { None };
+    let expected = if bar.is_shown() { predict(&start, tasks, options).ok() } else { None };
     let all = expected.as_ref().map_or(0.0, |e| e.seconds);
     bar.restart();
     let mut rate = Rate::default();
-    let zipped = zip(start, tasks, plan, |(layer, depth, doing)| {
-        let mut done = 0.0;
+    let session = Session::with_sources(start, tasks, options, sources)?;
+    let zipped = session.run(&mut |Progress { layer, layers: depth, stage, .. }| {
+        let mut position = 0.0;
         if let Some(expected) = &expected {
             let own = expected.layers.get(layer).map_or(0.0, |l| l.seconds);
             // The paper retrains after every layer, the best recipe at the end.
-            let paper = plan.recipe == Recipe::Paper;
+            let paper = options.recipe == Recipe::Paper;
             let part = if paper { expected.retraining / depth.max(1) as f64 } else { expected.retraining };
             let retrained = if paper { part * layer as f64 } else { 0.0 };
-            let now = match doing {
-                Doing::Statistics => 0.0,
-                Doing::Merging => 0.5 * own,
-                Doing::Retraining(done, all) => own + part * done as f64 / all.max(1) as f64,
+            let now = match stage {
+                Stage::Merging => 0.5 * own,
+                Stage::Retraining { done, of } => own + part * done as f64 / of.max(1) as f64,
+                _ => 0.0,
             };
-            done = expected.measuring
+            position = expected.measuring
                 + expected.layers.iter().take(layer).map(|l| l.seconds).sum::<f64>()
                 + retrained
                 + now;
         }
         let part = format!("{what}layer {} of {depth}", layer + 1);
-        match doing {
-            Doing::Retraining(i, iterations) if plan.recipe == Recipe::Best => {
-                bar.advance((done, all), &format!("{what}retraining"), &format!("{i}/{iterations}{}", rate.at(i)))
+        match stage {
+            Stage::Retraining { done, of } if options.recipe == Recipe::Best => {
+                bar.advance((position, all), &format!("{what}retraining"), &format!("{done}/{of}{}", rate.at(done)))
             }
-            Doing::Retraining(i, _) => bar.advance((done, all), &part, &format!("{doing}{}", rate.at(i))),
-            _ => bar.advance((done, all), &part, &doing.to_string()),
+            Stage::Retraining { done, .. } => bar.advance((position, all), &part, &format!("{stage}{}", rate.at(done))),
+            _ => bar.advance((position, all), &part, &stage.to_string()),
         }
         if STOP.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });

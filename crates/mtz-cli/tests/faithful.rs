@@ -145,7 +145,8 @@ fn preprocessing_and_f16_are_part_of_the_file() {
     let (out, half, plain) = (files.path("joint.onnx"), files.path("half.onnx"), files.path("plain.onnx"));
     let few = ["--data", "data/mnist", "--calibration", "500", "--retrain", "0"];
     let zip = [&["zip"], &NETWORKS[..], &few, &["--common-input"]].concat();
-    // The bundled networks take digits as they are; with a mean they see something else, but one input must be right for both.
+    // The bundled networks take digits as they are; with a mean they see something else, but one input must be right
+    // for both.
     let mean = ["--mean", "a=0.1", "-o", &out];
     assert!(failure(&[&zip[..], &mean].concat()).contains("no input is right for both"));
     let (_, run) = json(&[&zip[..], &mean, &["--preprocessing"]].concat());

@@ -1,7 +1,8 @@
-//! What the program prints is what was looked at: help, tables, errors, the keys of JSON, and the README. Where a change is meant, `MTZ_SNAPSHOTS=write cargo test
-//! --test shown` writes the files anew, to be looked at in the diff.
+//! What the program prints is what was looked at: help, tables, errors, the keys of JSON, and the README. Where a
+//! change is meant, `MTZ_SNAPSHOTS=write cargo test --test shown` writes the files anew, to be looked at in the diff.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use mtz::report::RunReport;
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ fn stdout(args: &[&str]) -> String {
     String::from_utf8(mtz(args).stdout).unwrap()
 }
 
-/// Whether two texts say the same. Errors in percent may differ a little: vectors of another length round in another way.
+/// Whether two texts say the same. Errors in percent may differ a little: vectors of another length round in another
+/// way.
 fn alike(a: &str, b: &str) -> bool {
     let number = |word: &str| word.contains('.').then(|| word.parse::<f64>().ok()).flatten();
     let same = |(a, b): (&str, &str)| a == b || number(a).zip(number(b)).is_some_and(|(a, b)| (a - b).abs() < 0.15);
@@ -121,7 +123,12 @@ fn tables() {
     for line in zipped.lines().chain(inspected.lines()) {
         assert!(line.chars().count() <= 80, "{line}");
     }
-    snapshot("zip.json", &shape_of(&[&zip[..], &["--force", "--json"]].concat()));
+    let json = [&zip[..], &["--force", "--json"]].concat();
+    snapshot("zip.json", &shape_of(&json));
+    // What is printed is the library's report, with nothing beside it.
+    let printed = stdout(&json);
+    let report = RunReport::from_json(printed.as_bytes()).unwrap();
+    assert_eq!(report.to_json().unwrap(), printed.trim_end());
     snapshot("zip-dry-run.json", &shape_of(&[&zip[..], &["--force", "--json", "--dry-run"]].concat()));
     snapshot("inspect.json", &shape_of(&["inspect", joint, "--json"]));
     snapshot("eval.json", &shape_of(&["eval", joint, "--task", "a", "--data", "data/mnist", "--json"]));
@@ -154,6 +161,8 @@ fn errors() {
         &["zip", "a=models/lenet-5-a.onnx", "--share", "0.5", "--target-size", "60%", "--data", "x", "-o", "y"],
         &["zip", "a=x.onnx", "b=y.onnx", "--data", "z", "-o", "never.onnx", "--report", "./never.onnx"],
         &["man", "sing"],
+        &["report", "README.md", "-o", "never.html"],
+        &["report", "crates/mtz-cli/tests/snapshots/error.json", "-o", "never.html"],
     ] {
         let output = mtz(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

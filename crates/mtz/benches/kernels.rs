@@ -1,6 +1,6 @@
-//! Speed of the kernels, layer by layer: `cargo bench [-- TEXT] [--threads N]`. For each convolution and fully connected layer
-//! of the benchmark's networks: GFLOP/s of the forward pass, the input gradient and the weight gradient, and what part that is
-//! of the machine's peak, which is measured first.
+//! Speed of the kernels, layer by layer: `cargo bench [-- TEXT] [--threads N]`. For each convolution and fully
+//! connected layer of the benchmark's networks: GFLOP/s of the forward pass, the input gradient and the weight
+//! gradient, and what part that is of the machine's peak, which is measured first.
 #![allow(clippy::print_stdout)]
 
 use mtz::error::{Error, Result};

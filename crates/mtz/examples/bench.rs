@@ -1,11 +1,12 @@
-//! Milliseconds of a training step, of inference, or of a matrix kernel, for `tools/bench_vs_torch.py`:
-//! `bench WORK ARCH BATCH THREADS SECONDS`, with WORK `train` or `infer`, `gram` (ARCH: inputs, BATCH: samples) or `cholesky` (ARCH: size).
-//! Prints the median of all repetitions.
+//! Milliseconds of a training step, of inference, or of a matrix kernel, for `tools/bench_vs_torch.py`: `bench WORK
+//! ARCH BATCH THREADS SECONDS`, with WORK `train` or `infer`, `gram` (ARCH: inputs, BATCH: samples) or `cholesky`
+//! (ARCH: size). Prints the median of all repetitions.
 
-use mtz::architecture::{self, Task};
+use mtz::architecture::{self, NetworkSpec};
 use mtz::error::{Error, Result};
-use mtz::linalg::{Factor, Moments};
+use mtz::linalg::Factor;
 use mtz::run::Runner;
+use mtz::statistics::Moments;
 use mtz::tensor::Tensor;
 use mtz::train::{Bindings, Loss, Optimizer, OptimizerKind, Parameters, Program, Target};
 use mtz::{random, simplify};
@@ -30,7 +31,7 @@ fn main() -> Result<()> {
     let (name, side) = arch.split_once('@').unwrap_or((arch, "32"));
     let side: usize = side.parse().map_err(|_| Error::usage("ARCH@SIZE"))?;
     let (channels, side) = if name.starts_with("lenet") { (1, 28) } else { (3, side) };
-    let task = Task { input: vec![channels, side, side], outputs: 10, mean: vec![], std: vec![] };
+    let task = NetworkSpec { input: vec![channels, side, side], outputs: 10, mean: vec![], std: vec![] };
     let graph = architecture::build(name, &task, 1.0, 0)?;
     let count = batch * channels * side * side;
     let data = (0..count as u64).map(|i| random::normal(1, i)).collect();

@@ -1,9 +1,10 @@
-//! Looks into a network: layers, units, and the values of any layer on random samples: `cargo run --release --example inside -- MODEL.onnx`
+//! Looks into a network: layers, units, and the values of any layer on random samples: `cargo run --release --example
+//! inside -- MODEL.onnx`
 #![allow(clippy::print_stdout)]
 
 use mtz::error::{Error, Result};
-use mtz::plan::Layer;
 use mtz::run::Runner;
+use mtz::sharing::Layer;
 use mtz::tensor::Tensor;
 use mtz::{onnx, random, simplify};
 use std::path::Path;

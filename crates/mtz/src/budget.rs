@@ -1,30 +1,32 @@
 //! How much to share in which layer, for a budget: points of error that may be lost, a size, or a share of the weights.
 //!
-//! Sharing everything without retraining says what every pair of units costs, d, layer by layer. Relative to d of any two units (the mean over the
-//! layer's table) costs compare between layers. What sharing saves is bilinear: a weight is stored once if the unit that has it and the unit it
-//! comes from are both shared. For a price λ of a parameter
+//! Sharing everything without retraining says what every pair of units costs, d, layer by layer. Relative to d of any
+//! two units (the mean over the layer's table) costs compare between layers. What sharing saves is bilinear: a weight
+//! is stored once if the unit that has it and the unit it comes from are both shared. For a price λ of a parameter
 //!
 //! ```text
 //! minimise  Σ_l 1/K_l Σ_{k ≤ f_l K_l} c_lk  −  λ/P Σ_l W_l f_l Σ_s q_ls f_s
 //! ```
 //!
-//! (f_l: share of layer l's K_l pairs; c_lk: their relative costs, cheapest first; W_l: its weights; q_ls: the part of its inputs that come
-//! from layer s) is solved by going down from everything shared: each layer keeps the pairs that are worth their price, which makes pairs
-//! of its neighbours worth less, until nothing changes. Real zips then decide how far to go, on samples that zipping does not use otherwise.
+//! (f_l: share of layer l's K_l pairs; c_lk: their relative costs, cheapest first; W_l: its weights; q_ls: the part of
+//! its inputs that come from layer s) is solved by going down from everything shared: each layer keeps the pairs that
+//! are worth their price, which makes pairs of its neighbours worth less, until nothing changes. Real zips then decide
+//! how far to go, on samples that zipping does not use otherwise.
 
-use crate::assemble;
-use crate::checkpoint::{Checkpoint, FolderLock};
-use crate::data::without_a_tenth;
+use crate::data::holdout_split;
+use crate::engine::CpuEngine;
 use crate::error::{Error, Result};
 use crate::evaluate::{Measured, Mistakes};
-use crate::graph::Graph;
-use crate::merge::{Align, Recipe, Share};
+use crate::joint_file;
+use crate::merge::{Align, Recipe};
 use crate::onnx;
-use crate::pipeline::{
-    self, Plan, References, Spare, Task, Zipped, aligned, chosen, paired_in_order, retrain_all, zip,
-};
-use crate::plan::{Joint, Source};
+use crate::progress::Progress;
 use crate::random;
+use crate::sharing::Share;
+use crate::sharing::{Joint, Source};
+use crate::zip;
+use crate::zip::checkpoint::FolderLock;
+use crate::zip::{MemoryBudget, References, Session, TaskData, ZipOptions, Zipped, aligned, chosen, paired_in_order};
 use std::ops::ControlFlow;
 
 /// What must hold; at least one of them.
@@ -34,8 +36,8 @@ pub struct Budget {
     pub max_error_increase: Option<f64>,
     /// Agreement with its original that every task must keep on held-out samples, in percent. Needs no labels.
     pub min_agreement: Option<f64>,
-    /// Standard errors of what was lost on them that must fit in as well; 0 takes it as measured. A search takes what just fits: of two points that lose
-    /// the same, the one that was lucky.
+    /// Standard errors of what was lost on them that must fit in as well; 0 takes it as measured. A search takes what
+    /// just fits: of two points that lose the same, the one that was lucky.
     pub margin: f64,
     /// How many bytes the file of the joint model may take.
     pub target_bytes: Option<u64>,
@@ -45,7 +47,7 @@ pub struct Budget {
 
 /// One way to share, measured.
 #[derive(Clone, Debug)]
-pub struct Point {
+pub struct BudgetPoint {
     /// The share of each layer's pairs.
     pub shares: Vec<f64>,
     /// Parameters of the joint model.
@@ -66,7 +68,7 @@ pub struct Point {
     pub iterations: usize,
 }
 
-impl Point {
+impl BudgetPoint {
     /// Whether no other point is smaller and loses less: the points of which that holds are the Pareto curve.
     pub fn is_best_of(&self, points: &[Self]) -> bool {
         // Of each task what counts is its error; agreement where it has no labels.
@@ -90,9 +92,9 @@ impl Point {
 
 /// What was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct SearchResult {
     /// All points, in the order they were measured.
-    pub points: Vec<Point>,
+    pub points: Vec<BudgetPoint>,
     /// The one to take.
     pub chosen: usize,
     /// What of the budget it misses, in words; nothing if the budget is met.
@@ -103,183 +105,285 @@ pub struct Found {
     pub held_out: Vec<usize>,
 }
 
-/// Zips while the search closes in, without retraining and with it: to a thirty-second and to an eighth of what can be saved.
+/// Zips while the search closes in, without retraining and with it: to a thirty-second and to an eighth of what can be
+/// saved.
 const STEPS: usize = 5;
 const RETRAINED_STEPS: usize = 3;
 /// Tries to reach a size: a prediction does not know how pairs of several tasks overlap, nor which blocks a file has.
 const CORRECTIONS: usize = 4;
 
 /// News of the search: how many zips are done, and what is being done.
-pub type News<'n> = (usize, &'n str);
+pub type SearchProgress<'n> = (usize, &'n str);
 
 /// Bytes of the file of a joint model, as it is written without further ado.
 pub fn file_bytes(joint: &Joint) -> Result<u64> {
-    onnx::file_bytes(&assemble::to_graph(joint, false)?)
+    onnx::file_bytes(&joint_file::to_graph(joint, false)?)
 }
 
 /// Finds out how much to share. `file_bytes` says how large the file of a joint model will be, `made` sees every joint
 /// model on the way.
 pub fn search(
     start: &Joint,
-    tasks: &[Task],
-    plan: &Plan,
+    tasks: &[TaskData],
+    options: &ZipOptions,
     budget: &Budget,
     file_bytes: impl Fn(&Joint) -> Result<u64>,
-    mut listen: impl FnMut(News) -> ControlFlow<()>,
-    mut made: impl FnMut(&Point, &Joint) -> Result<()>,
-) -> Result<Found> {
-    if let Some(task) = tasks.iter().find(|t| t.train.labels().is_none() && budget.max_error_increase.is_some()) {
-        return Err(Error::data(format!("the error of {} cannot be measured without labels", task.name))
-            .hint("give labels, or use --min-agreement, which needs none"));
-    }
-    let (mut learning, mut measuring, mut held_out) = (Vec::new(), Vec::new(), Vec::new());
-    for task in tasks {
-        let all: Vec<usize> = task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect());
-        let (learn, hold) = without_a_tenth(&all);
-        if hold.is_empty() {
-            return Err(Error::data(format!("{} has too few samples to hold some out", task.name)));
-        }
-        learning.push(Task { samples: Some(learn), ..task.clone() });
-        held_out.push(hold.len());
-        measuring.push(Task { test: Some((task.train, hold)), ..task.clone() });
-    }
-    let _lock = plan.checkpoint.as_ref().map(|folder| FolderLock::new(folder)).transpose()?;
-    let mut done = 0;
-    let mut news = |what: &str| match listen((done, what)) {
-        ControlFlow::Continue(()) => {
-            done += usize::from(what.is_empty());
-            Ok(())
-        }
-        ControlFlow::Break(()) => Err(Error::usage("stopped")),
-    };
+    mut listen: impl FnMut(SearchProgress) -> ControlFlow<()>,
+    mut made: impl FnMut(&BudgetPoint, &Joint) -> Result<()>,
+) -> Result<SearchResult> {
+    budget.check_labels(tasks)?;
+    let Split { learning, measuring, held_out } = Split::new(tasks)?;
+    let _lock = options.resources.checkpoint.as_ref().map(|folder| FolderLock::new(folder)).transpose()?;
     // Points of a search are compared on held-out samples; their layers are nobody's business.
-    let plan = Plan { measured: 0, ..plan.clone() };
+    let options = options.clone().with(|o| o.resources.measured = 0);
     // What the originals answer to held-out samples is there as long as the search.
-    let kept = pipeline::answers(start, &measuring, &plan);
-    let plan = &Plan { memory: plan.memory.saturating_sub(kept), ..plan };
-    let originals: Vec<Graph> = start.members.iter().map(|m| m.graph.clone()).collect();
-    let graphs: Vec<&Graph> = originals.iter().collect();
-    // What cannot be done is refused before the first of many zips.
-    let chosen: Vec<Vec<usize>> = learning.iter().map(|t| chosen(t, plan)).collect();
-    Spare::all(start, &learning, &chosen, plan)?;
+    let kept = zip::answers(start, &measuring, &options);
+    let options = &options.with(|o| o.resources.memory = o.resources.memory.saturating_sub(kept));
     let names: Vec<String> = start.members[0].layers.iter().map(|l| l.name.clone()).collect();
-    // What is shared in part has more columns: those of one task beside those of the other.
-    Spare::all(start, &learning, &chosen, &with_shares(plan, &names, &vec![0.0; names.len()]))?;
-    news("measuring the networks")?;
-    let references = References::new(&graphs, &measuring, plan)?;
-    let before = references.measure(&graphs)?;
-    let mut count = 0;
-    let mut measure = |shares: &[f64], retrain: usize, known: Option<Zipped>| -> Result<(Point, Zipped)> {
-        // Every zip of the search has a folder of its own.
-        let checkpoint = plan.checkpoint.as_ref().map(|folder| folder.join(format!("point-{count}")));
-        count += 1;
-        let plan = Plan { retrain, checkpoint, ..with_shares(plan, &names, shares) };
-        let mut tell = |(layer, depth, what): pipeline::News| {
-            let text = format!("layer {} of {depth}: {what}", layer + 1);
-            news(&text).map_or(ControlFlow::Break(()), ControlFlow::Continue)
-        };
-        let begun = plan.checkpoint.as_ref().is_some_and(|folder| folder.join("state.json").exists());
-        let zipped = match known.filter(|_| plan.recipe == Recipe::Best && !begun) {
-            // What was zipped without retraining is retrained as it is, and kept where a killed search finds it.
-            Some(zipped) => {
-                let key = || pipeline::fingerprint(&originals, &learning, &chosen, &plan);
-                let kept = plan.checkpoint.as_ref().map(|folder| Checkpoint::open(folder, key()?)).transpose()?;
-                let references = References::new(&graphs, &learning, &plan)?;
-                retrain_all(zipped, &learning, &originals, &plan, &references, kept.as_ref(), &mut tell)?
-            }
-            None => zip(start.clone(), &learning, &plan, tell)?,
-        };
-        news("measuring")?;
-        let after = references.measure(&zipped.joint.graphs())?;
-        let mistakes = |m: &Option<Measured>| m.as_ref().and_then(|m| m.mistakes.clone());
-        let against =
-            |(after, before): (&Option<Measured>, &Option<Measured>)| match (mistakes(after), mistakes(before)) {
-                (Some(after), Some(before)) => Mistakes::lost_against(&after, &before),
-                _ => (f64::NAN, f64::NAN),
-            };
-        let (increase, standard_error) = after.iter().zip(&before).map(against).unzip();
-        let agreement = after.iter().map(|m| m.as_ref().and_then(Measured::agreement));
-        let agreement = agreement.map(|a| a.map_or((f64::NAN, f64::NAN), |a| (a.percent, a.standard_error)));
-        let (agreement, agreement_error) = agreement.unzip();
-        let point = Point {
-            shares: shares.to_vec(),
-            parameters: zipped.joint.parameters().0,
-            file_bytes: file_bytes(&zipped.joint)?,
-            sharing: sharing(&zipped.joint, start),
-            increase,
-            standard_error,
-            agreement,
-            agreement_error,
-            iterations: zipped.iterations,
-        };
-        made(&point, &zipped.joint)?;
-        news("")?;
-        Ok((point, zipped))
+    check_memory(start, &learning, options, &names)?;
+    let mut news = News { zips: 0, listen: &mut listen };
+    news.tell("measuring the networks")?;
+    let references = References::new(&start.graphs(), &measuring, options, &CpuEngine)?;
+    let before = references.measure(&start.graphs())?;
+    let mut bench = Bench {
+        start,
+        learning: &learning,
+        options,
+        names: &names,
+        references,
+        before,
+        file_bytes: &file_bytes,
+        news,
+        made: &mut made,
+        zips: 0,
     };
-    let all = vec![1.0; names.len()];
-    let (first, zipped) = measure(&all, 0, None)?;
-    let costs = zipped.layers.iter().map(|l| relative(&l.merged.distances, l.merged.typical)).collect();
-    let savings = Savings::new(start, plan, costs);
-    // Without labels nobody knows an error.
-    let labelled = |m: &Option<Measured>| m.as_ref().is_some_and(|m| m.mistakes.is_some());
-    let lost_nothing: Vec<f64> = before.iter().map(|m| if labelled(m) { 0.0 } else { f64::NAN }).collect();
-    let nothing = Point {
-        shares: vec![0.0; names.len()],
-        parameters: start.parameters().0,
-        file_bytes: file_bytes(start)?,
-        sharing: sharing(start, start),
-        increase: lost_nothing.clone(),
-        standard_error: lost_nothing,
-        // Below 100 where a task comes from a joint model and is compared with what it was before.
-        agreement: before
-            .iter()
-            .map(|m| m.as_ref().and_then(Measured::agreement).map_or(100.0, |a| a.percent))
-            .collect(),
-        agreement_error: vec![0.0; tasks.len()],
-        iterations: 0,
-    };
-    let mut search =
-        Search { budget, savings: &savings, retrain: plan.retrain, points: vec![first], measure: &mut measure };
+    let (first, zipped) = bench.measure(&vec![1.0; names.len()], 0, None)?;
+    let costs = zipped.layers.iter().map(|l| relative(&l.merged.distances, l.merged.typical_distance)).collect();
+    let savings = &Savings::new(start, options, costs);
+    let nothing = bench.nothing()?;
+    let retrain = options.retraining.iterations;
+    let mut search = Search { budget, savings, retrain, points: vec![first], bench };
     let (chosen, zipped) = if budget.limits_quality() {
         search.for_quality(nothing.clone(), zipped)?
     } else {
-        // What files hold beside weights is seen in one whose units are paired anyhow.
-        let half = shuffled(paired_in_order(start, &with_shares(plan, &names, &savings.shares(0.5))), plan.seed);
-        let each = start.element().bytes() as u64;
-        let beside = file_bytes(&half)?.saturating_sub(each * half.parameters().0 as u64);
-        // How much is saved can be counted, if only two tasks share: their pairs do not overlap.
-        let counted = |part: f64| {
-            let joint = paired_in_order(start, &with_shares(plan, &names, &savings.shares(part)));
-            (beside + each * joint.parameters().0 as u64, sharing(&joint, start))
-        };
-        search.for_size(start, counted, zipped)?
+        let counted = SizeCount::new(start, options, &names, savings, &file_bytes)?;
+        search.for_size(start, &counted, zipped)?
     };
     let mut points = search.points;
     if points.iter().all(|p| p.sharing > nothing.sharing) {
         points.push(nothing);
     }
     let missed = budget.missed(&points[chosen], start);
-    Ok(Found { points, chosen, missed, zipped, held_out })
+    Ok(SearchResult { points, chosen, missed, zipped, held_out })
 }
 
-/// Measures a way to share, with so many iterations of retraining per layer; with what was zipped that way without retraining, if it is known.
-type Measure<'m> = dyn FnMut(&[f64], usize, Option<Zipped>) -> Result<(Point, Zipped)> + 'm;
+/// The samples of each task, split: a part to zip with, and a part that zipping does not see.
+struct Split<'a> {
+    learning: Vec<TaskData<'a>>,
+    /// Each task with its held-out samples as test samples.
+    measuring: Vec<TaskData<'a>>,
+    /// How many samples of each task are held out.
+    held_out: Vec<usize>,
+}
+
+impl<'a> Split<'a> {
+    fn new(tasks: &[TaskData<'a>]) -> Result<Self> {
+        let mut split = Self { learning: Vec::new(), measuring: Vec::new(), held_out: Vec::new() };
+        for task in tasks {
+            let all: Vec<usize> = task.samples.clone().unwrap_or_else(|| (0..task.train.len()).collect());
+            let (learn, hold) = holdout_split(&all);
+            if hold.is_empty() {
+                return Err(Error::data(format!("{} has too few samples to hold some out", task.name)));
+            }
+            split.learning.push(TaskData { samples: Some(learn), ..task.clone() });
+            split.held_out.push(hold.len());
+            split.measuring.push(TaskData { test: Some((task.train, hold)), ..task.clone() });
+        }
+        Ok(split)
+    }
+}
+
+/// Refuses what does not fit into memory before the first of many zips.
+fn check_memory(start: &Joint, learning: &[TaskData], options: &ZipOptions, names: &[String]) -> Result<()> {
+    let chosen: Vec<Vec<usize>> = learning.iter().map(|t| chosen(t, options)).collect();
+    MemoryBudget::all(start, learning, &chosen, options)?;
+    // What is shared in part has more columns: those of one task beside those of the other.
+    MemoryBudget::all(start, learning, &chosen, &with_shares(options, names, &vec![0.0; names.len()]))?;
+    Ok(())
+}
+
+/// Who listens to the search.
+struct News<'s> {
+    /// Zips that are done.
+    zips: usize,
+    listen: &'s mut dyn FnMut(SearchProgress) -> ControlFlow<()>,
+}
+
+impl News<'_> {
+    fn tell(&mut self, what: &str) -> Result<()> {
+        match (self.listen)((self.zips, what)) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Error::cancelled()),
+        }
+    }
+
+    fn zip_is_done(&mut self) -> Result<()> {
+        self.tell("")?;
+        self.zips += 1;
+        Ok(())
+    }
+}
+
+/// Zips, and measures on held-out samples what became of the networks.
+struct Bench<'s> {
+    start: &'s Joint,
+    learning: &'s [TaskData<'s>],
+    options: &'s ZipOptions,
+    /// Of the layers.
+    names: &'s [String],
+    references: References<'s>,
+    /// The networks that are zipped, measured.
+    before: Vec<Option<Measured>>,
+    file_bytes: &'s dyn Fn(&Joint) -> Result<u64>,
+    news: News<'s>,
+    made: &'s mut dyn FnMut(&BudgetPoint, &Joint) -> Result<()>,
+    /// Zips that were begun.
+    zips: usize,
+}
+
+impl Bench<'_> {
+    /// Measures a way to share, with so many iterations of retraining per layer; with what was zipped that way without
+    /// retraining, if it is known.
+    fn measure(&mut self, shares: &[f64], retrain: usize, known: Option<Zipped>) -> Result<(BudgetPoint, Zipped)> {
+        let zipped = self.zip(shares, retrain, known)?;
+        self.news.tell("measuring")?;
+        let after = self.references.measure(&zipped.joint.graphs())?;
+        let (increase, standard_error) = after.iter().zip(&self.before).map(lost).unzip();
+        let agreement = after.iter().map(|m| m.as_ref().and_then(Measured::agreement));
+        let agreement = agreement.map(|a| a.map_or((f64::NAN, f64::NAN), |a| (a.percent, a.standard_error)));
+        let (agreement, agreement_error) = agreement.unzip();
+        let point = BudgetPoint {
+            shares: shares.to_vec(),
+            parameters: zipped.joint.parameters().0,
+            file_bytes: (self.file_bytes)(&zipped.joint)?,
+            sharing: sharing(&zipped.joint, self.start),
+            increase,
+            standard_error,
+            agreement,
+            agreement_error,
+            iterations: zipped.iterations,
+        };
+        (self.made)(&point, &zipped.joint)?;
+        self.news.zip_is_done()?;
+        Ok((point, zipped))
+    }
+
+    fn zip(&mut self, shares: &[f64], retrain: usize, known: Option<Zipped>) -> Result<Zipped> {
+        // Every zip of the search has a folder of its own.
+        let checkpoint = self.options.resources.checkpoint.as_ref();
+        let checkpoint = checkpoint.map(|folder| folder.join(format!("point-{}", self.zips)));
+        self.zips += 1;
+        let options = with_shares(self.options, self.names, shares).with(|o| {
+            o.retraining.iterations = retrain;
+            o.resources.checkpoint = checkpoint;
+        });
+        let mut session = Session::new(self.start.clone(), self.learning, &options)?;
+        // What was zipped without retraining is retrained as it is.
+        if let Some(known) = known.filter(|_| options.recipe == Recipe::Best && session.layers().is_empty()) {
+            session.restore(known.joint, known.layers);
+        }
+        session.run(&mut |Progress { layer, layers, stage }| {
+            let text = format!("layer {} of {layers}: {stage}", layer + 1);
+            self.news.tell(&text).map_or(ControlFlow::Break(()), ControlFlow::Continue)
+        })
+    }
+
+    /// The networks beside each other, which lose nothing and need no zip.
+    fn nothing(&self) -> Result<BudgetPoint> {
+        // Without labels nobody knows an error.
+        let labelled = |m: &Option<Measured>| m.as_ref().is_some_and(|m| m.mistakes.is_some());
+        let lost_nothing: Vec<f64> = self.before.iter().map(|m| if labelled(m) { 0.0 } else { f64::NAN }).collect();
+        let agreement = self.before.iter().map(|m| m.as_ref().and_then(Measured::agreement));
+        Ok(BudgetPoint {
+            shares: vec![0.0; self.names.len()],
+            parameters: self.start.parameters().0,
+            file_bytes: (self.file_bytes)(self.start)?,
+            sharing: sharing(self.start, self.start),
+            increase: lost_nothing.clone(),
+            standard_error: lost_nothing,
+            // Below 100 where a task comes from a joint model and is compared with what it was before.
+            agreement: agreement.map(|a| a.map_or(100.0, |a| a.percent)).collect(),
+            agreement_error: vec![0.0; self.learning.len()],
+            iterations: 0,
+        })
+    }
+}
+
+/// Points of error that a task lost, and their standard error; no numbers where it has no labels.
+fn lost((after, before): (&Option<Measured>, &Option<Measured>)) -> (f64, f64) {
+    let mistakes = |m: &Option<Measured>| m.as_ref().and_then(|m| m.mistakes.clone());
+    match (mistakes(after), mistakes(before)) {
+        (Some(after), Some(before)) => Mistakes::lost_against(&after, &before),
+        _ => (f64::NAN, f64::NAN),
+    }
+}
+
+/// Sizes of joint models, counted without a zip: how much is saved can be counted, if only two tasks share, whose pairs
+/// do not overlap.
+struct SizeCount<'s> {
+    start: &'s Joint,
+    options: &'s ZipOptions,
+    names: &'s [String],
+    savings: &'s Savings,
+    /// Bytes of what files hold beside weights.
+    beside: u64,
+}
+
+impl<'s> SizeCount<'s> {
+    fn new(
+        start: &'s Joint,
+        options: &'s ZipOptions,
+        names: &'s [String],
+        savings: &'s Savings,
+        file_bytes: impl Fn(&Joint) -> Result<u64>,
+    ) -> Result<Self> {
+        let mut count = Self { start, options, names, savings, beside: 0 };
+        // What files hold beside weights is seen in one whose units are paired anyhow.
+        let half = shuffled(count.paired(0.5), options.seed);
+        count.beside = file_bytes(&half)?.saturating_sub(count.weight_bytes(&half));
+        Ok(count)
+    }
+
+    /// Bytes of the file and shared weights, if this part of what can be saved is saved.
+    fn at(&self, part: f64) -> (u64, f64) {
+        let joint = self.paired(part);
+        (self.beside + self.weight_bytes(&joint), sharing(&joint, self.start))
+    }
+
+    fn paired(&self, part: f64) -> Joint {
+        paired_in_order(self.start, &with_shares(self.options, self.names, &self.savings.shares(part)))
+    }
+
+    fn weight_bytes(&self, joint: &Joint) -> u64 {
+        self.start.element().bytes() as u64 * joint.parameters().0 as u64
+    }
+}
 
 /// A search under way.
-struct Search<'s, 'm> {
+struct Search<'s> {
     budget: &'s Budget,
     savings: &'s Savings,
     /// Iterations per layer.
     retrain: usize,
     /// What was measured so far; the first is everything shared, without retraining.
-    points: Vec<Point>,
-    measure: &'s mut Measure<'m>,
+    points: Vec<BudgetPoint>,
+    bench: Bench<'s>,
 }
 
-impl Search<'_, '_> {
+impl Search<'_> {
     /// Measures a way to share, and remembers the point.
     fn try_shares(&mut self, shares: &[f64], retrain: usize, known: Option<Zipped>) -> Result<Zipped> {
-        let (point, zipped) = (self.measure)(shares, retrain, known)?;
+        let (point, zipped) = self.bench.measure(shares, retrain, known)?;
         self.points.push(point);
         Ok(zipped)
     }
@@ -288,9 +392,10 @@ impl Search<'_, '_> {
         self.points.last().is_some_and(|p| p.fits(self.budget))
     }
 
-    /// As much as possible within the limits on error and agreement: everything if retraining makes up for it, otherwise what bisection finds. Where there is
-    /// retraining, every point has it: the loss before retraining is a poor predictor of the loss after it.
-    fn for_quality(&mut self, nothing: Point, everything: Zipped) -> Result<(usize, Zipped)> {
+    /// As much as possible within the limits on error and agreement: everything if retraining makes up for it,
+    /// otherwise what bisection finds. Where there is retraining, every point has it: the loss before retraining is a
+    /// poor predictor of the loss after it.
+    fn for_quality(&mut self, nothing: BudgetPoint, everything: Zipped) -> Result<(usize, Zipped)> {
         let all = self.points[0].shares.clone();
         let first_fits = self.last_fits();
         let mut zipped = everything;
@@ -325,13 +430,9 @@ impl Search<'_, '_> {
     }
 
     /// As little as reaches the size: what is `counted` to reach it (bytes of the file, shared weights), and if a zip
-    /// does not, what is counted to reach more by as much as was missing. Sizes need no retraining; the last point has it.
-    fn for_size(
-        &mut self,
-        start: &Joint,
-        counted: impl Fn(f64) -> (u64, f64),
-        everything: Zipped,
-    ) -> Result<(usize, Zipped)> {
+    /// does not, what is counted to reach more by as much as was missing. Sizes need no retraining; the last point has
+    /// it.
+    fn for_size(&mut self, start: &Joint, counted: &SizeCount, everything: Zipped) -> Result<(usize, Zipped)> {
         /// Halvings of the part to share.
         const HALVINGS: usize = 10;
         /// The least that a correction adds, as a part of the size.
@@ -346,7 +447,7 @@ impl Search<'_, '_> {
                 let (mut low, mut part) = (0.0, 1.0);
                 for _ in 0..HALVINGS {
                     let middle = (low + part) / 2.0;
-                    let reached = counted(middle);
+                    let reached = counted.at(middle);
                     if reached.0 <= bytes && reached.1 >= sharing {
                         part = middle;
                     } else {
@@ -377,6 +478,15 @@ impl Search<'_, '_> {
 }
 
 impl Budget {
+    /// Refuses a limit on the error of a task that has no labels.
+    fn check_labels(&self, tasks: &[TaskData]) -> Result<()> {
+        match tasks.iter().find(|t| t.train.labels().is_none() && self.max_error_increase.is_some()) {
+            None => Ok(()),
+            Some(task) => Err(Error::data(format!("the error of {} cannot be measured without labels", task.name))
+                .hint("give labels, or use `min_agreement`, which needs none")),
+        }
+    }
+
     /// Whether it says what may be lost.
     fn limits_quality(&self) -> bool {
         self.max_error_increase.is_some() || self.min_agreement.is_some()
@@ -393,7 +503,7 @@ impl Budget {
     }
 
     /// What of it a point misses.
-    fn missed(&self, point: &Point, start: &Joint) -> Vec<String> {
+    fn missed(&self, point: &BudgetPoint, start: &Joint) -> Vec<String> {
         let mut missed = Vec::new();
         if let Some(limit) = self.max_error_increase {
             let lost = point.increase.iter().zip(&point.standard_error);
@@ -447,9 +557,9 @@ fn shuffled(mut joint: Joint, seed: u64) -> Joint {
 }
 
 /// The plan with a share for every layer.
-fn with_shares(plan: &Plan, names: &[String], shares: &[f64]) -> Plan {
+fn with_shares(options: &ZipOptions, names: &[String], shares: &[f64]) -> ZipOptions {
     let share_of = names.iter().cloned().zip(shares.iter().map(|s| Share::Fraction(*s))).collect();
-    Plan { share_of, ..plan.clone() }
+    options.clone().with(|o| o.sharing.share_of = share_of)
 }
 
 /// Costs relative to that of any pair, cheapest first.
@@ -470,11 +580,11 @@ struct Savings {
 }
 
 impl Savings {
-    fn new(start: &Joint, plan: &Plan, costs: Vec<Vec<f64>>) -> Self {
+    fn new(start: &Joint, options: &ZipOptions, costs: Vec<Vec<f64>>) -> Self {
         let layers = &start.members[0].layers;
         let total: f64 = layers.iter().map(|l| (l.units * l.columns()) as f64).sum();
         let weights = layers.iter().map(|l| (l.units * l.columns()) as f64 / total.max(1.0)).collect();
-        let bilinear = aligned(start, plan) == Align::Shared;
+        let bilinear = aligned(start, options) == Align::Shared;
         let sources = layers.iter().map(|layer| {
             let mut parts = vec![0.0; layers.len()];
             for source in layer.sources.iter().filter(|_| bilinear) {
@@ -548,7 +658,8 @@ impl Savings {
             }
         }
         let (below, above) = (self.at_price(low.exp2()), self.at_price(high.exp2()));
-        // A price at which much changes at once (sharing a layer makes sharing its neighbours worth while): some of the way.
+        // A price at which much changes at once (sharing a layer makes sharing its neighbours worth while): some of the
+        // way.
         let (from, to) = (self.saved(&below), self.saved(&above));
         let way = if to > from { ((wanted - from) / (to - from)).clamp(0.0, 1.0) } else { 1.0 };
         below.iter().zip(&above).map(|(a, b)| a + way * (b - a)).collect()
@@ -566,7 +677,7 @@ mod tests {
 
     #[test]
     fn the_curve_has_no_point_that_another_beats() {
-        let point = |parameters, increase: [f64; 2]| Point {
+        let point = |parameters, increase: [f64; 2]| BudgetPoint {
             shares: Vec::new(),
             parameters,
             file_bytes: 4 * parameters as u64,
@@ -587,7 +698,7 @@ mod tests {
         let best: Vec<bool> = points.iter().map(|p| p.is_best_of(&points)).collect();
         assert_eq!(best, [false, true, false, true, true]);
         // The second task has no labels: its agreement counts, and of the first still the error.
-        let of = |parameters, lost, agreement| Point {
+        let of = |parameters, lost, agreement| BudgetPoint {
             agreement: vec![90.0, agreement],
             ..point(parameters, [lost, f64::NAN])
         };

@@ -8,6 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// The family an error belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// A file could not be read or written.
     Io,
@@ -21,6 +22,8 @@ pub enum ErrorKind {
     Usage,
     /// The work would need more memory than allowed.
     Limit,
+    /// The caller stopped the work.
+    Cancelled,
 }
 
 /// An error with the node it happened at and a hint for the user. Boxed, so that results stay small.
@@ -75,6 +78,11 @@ impl Error {
     /// Work that would not fit into memory.
     pub fn limit(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Limit, message)
+    }
+
+    /// Work that the caller stopped.
+    pub fn cancelled() -> Self {
+        Self::new(ErrorKind::Cancelled, "stopped")
     }
 
     /// Names the node, unless a more precise place is known already.

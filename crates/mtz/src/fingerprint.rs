@@ -1,28 +1,22 @@
-//! Marks of networks, settings and samples: what was kept for one run is not taken for another's.
+//! Fingerprints of networks, settings and samples (BLAKE3): what was kept for one run is not taken for another's.
 
 use crate::data::Labels;
 use crate::graph::Graph;
 
 /// A fingerprint that grows.
-#[derive(Clone, Copy, Debug)]
-pub struct Fingerprint(u64);
-
-impl Default for Fingerprint {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
+#[derive(Clone, Debug, Default)]
+pub struct Fingerprint(blake3::Hasher);
 
 impl Fingerprint {
-    /// Takes in a number (FNV-1a, word by word).
+    /// Takes in a number.
     pub fn number(&mut self, word: u64) {
-        self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+        self.0.update(&word.to_le_bytes());
     }
 
-    /// Takes in a text.
+    /// Takes in a text; where it ends is part of the fingerprint.
     pub fn text(&mut self, text: &str) {
-        text.bytes().for_each(|b| self.number(u64::from(b)));
         self.number(text.len() as u64);
+        self.0.update(text.as_bytes());
     }
 
     /// Takes in the right answers, or that there are none.
@@ -40,12 +34,15 @@ impl Fingerprint {
         self.text(&format!("{} {:?}", graph.element, borders.collect::<Vec<_>>()));
         graph.nodes().iter().for_each(|n| self.text(&format!("{} {:?} {:?}", n.name, n.op, n.inputs)));
         for tensor in graph.values().iter().filter_map(|v| v.constant.as_ref()) {
-            tensor.data().iter().for_each(|x| self.number(u64::from(x.to_bits())));
+            for numbers in tensor.data().chunks(1024) {
+                let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+                self.0.update(&bytes);
+            }
         }
     }
 
-    /// As text.
-    pub fn finish(self) -> String {
-        format!("{:016x}", self.0)
+    /// As text: 128 bits in hexadecimal.
+    pub fn finish(&self) -> String {
+        self.0.finalize().to_hex().chars().take(32).collect()
     }
 }

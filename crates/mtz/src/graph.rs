@@ -188,7 +188,8 @@ impl Graph {
         self.outputs.push(id);
     }
 
-    /// How many numbers an output has for a sample, if they stand in one row: axes of length one do not count. Labels are made for such rows.
+    /// How many numbers an output has for a sample, if they stand in one row: axes of length one do not count. Labels
+    /// are made for such rows.
     pub fn row_of_scores(&self, output: ValueId) -> Option<usize> {
         let batch = self.fixed_batch().map_or(Dim::Batch(1), Dim::Fixed);
         let (first, rest) = self.values.get(output.0)?.shape.dims().split_first()?;
@@ -266,13 +267,14 @@ impl Graph {
         Self { outputs, ..self.clone() }
     }
 
-    /// The same network with nodes in another order: each of `first`, positions of nodes, comes as early as what it reads allows, in this order; the others
-    /// follow as they were.
+    /// The same network with nodes in another order: each of `first`, positions of nodes, comes as early as what it
+    /// reads allows, in this order; the others follow as they were.
     pub fn with_first(&self, first: &[usize]) -> Result<Self> {
         let producers: HashMap<ValueId, usize> = self.nodes.iter().enumerate().map(|(i, n)| (n.output, i)).collect();
         let (mut order, mut placed) = (Vec::with_capacity(self.nodes.len()), vec![false; self.nodes.len()]);
         for last in first.iter().copied().chain(0..self.nodes.len()) {
-            // What it depends on, nearest first; nodes come behind those they read from, so ascending positions can be run.
+            // What it depends on, nearest first; nodes come behind those they read from, so ascending positions can be
+            // run.
             let (mut needed, mut waiting) = (Vec::new(), vec![last]);
             while let Some(i) = waiting.pop() {
                 let Some(node) = self.nodes.get(i) else { return Err(Error::usage("there is no such node")) };
@@ -363,7 +365,7 @@ impl Graph {
 /// The error of a number that an element type cannot hold.
 pub(crate) fn beyond(element: Element, tensor: &str, x: f32) -> Error {
     Error::usage(format!("tensor {tensor:?} has {x:e}, which is beyond the range of {element}"))
-        .hint("store the model as f32: --dtype f32")
+        .hint("store the model as f32: `element` f32")
 }
 
 /// A graph being copied, see [`Graph::rebuild`].

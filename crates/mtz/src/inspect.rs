@@ -13,7 +13,7 @@ pub struct Summary {
     /// Names and shapes of the outputs.
     pub outputs: Vec<(String, Shape)>,
     /// The nodes with weights, in running order.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<LayerSummary>,
     /// How often each operator is used.
     pub operators: BTreeMap<&'static str, usize>,
     /// All weights, each counted once.
@@ -26,7 +26,7 @@ pub struct Summary {
 
 /// A node with weights.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Layer {
+pub struct LayerSummary {
     /// The node's name.
     pub name: String,
     /// The operator's name.
@@ -72,7 +72,7 @@ pub fn inspect(graph: &Graph) -> Summary {
         let parameters: usize = weights().map(|t| t.data().len()).sum();
         let nonzero = weights().map(|t| t.data().iter().filter(|x| **x != 0.0).count()).sum();
         if parameters > 0 {
-            layers.push(Layer {
+            layers.push(LayerSummary {
                 name: node.name.clone(),
                 op: node.op.name(),
                 units: units(&node.op, output),

@@ -48,13 +48,14 @@ fn steps(graph: &Graph) -> Vec<Step<'_>> {
     steps
 }
 
-/// Whether a network takes samples as they are stored, because it brings them to its own scale itself. A mean and a deviation alone say
-/// nothing: networks that were trained here have theirs behind the scaling.
+/// Whether a network takes samples as they are stored, because it brings them to its own scale itself. A mean and a
+/// deviation alone say nothing: networks that were trained here have theirs behind the scaling.
 pub fn is_inside(graph: &Graph) -> bool {
     steps(graph).first().is_some_and(|step| matches!(step.what, "scale" | "range"))
 }
 
-/// `graph` with the preprocessing in front that `prepared` has inside and it has not, so that both take the same samples.
+/// `graph` with the preprocessing in front that `prepared` has inside and it has not, so that both take the same
+/// samples.
 pub fn like(graph: &Graph, prepared: &Graph) -> Result<Graph> {
     let (own, mut missing) = (steps(graph), steps(prepared));
     // What the network had before its preprocessing was added is at the end of both.
@@ -175,7 +176,7 @@ fn per_channel(input: &Shape, values: &[f32], what: &str) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Dataset, Feed, Samples};
+    use crate::data::{Dataset, Feed, SampleSource};
     use crate::op::Relu;
     use crate::run::Runner;
     use crate::tensor::Dim;
@@ -183,7 +184,7 @@ mod tests {
     /// Two images of bytes, 2×2×3.
     struct Bytes;
 
-    impl Samples for Bytes {
+    impl SampleSource for Bytes {
         fn len(&self) -> usize {
             2
         }

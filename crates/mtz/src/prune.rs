@@ -1,15 +1,18 @@
 //! Sparse networks: layer-wise optimal brain surgeon, one layer after the other.
 //!
-//! A layer's own squared error has the Hessian H = Σ x xᵀ of its inputs. Removing weight p and moving the others as well as possible costs
-//! `w_p² / (2 [H⁻¹]_pp)` (Hassibi and Stork 1993; Dong, Chen and Pan 2017, layer by layer). The cheapest weights of a layer go, then
-//! the rest of each unit is solved again on what it still has, so that later choices know of earlier ones. Every layer is fitted to the
-//! original network's answers on the inputs the pruned network gives it.
+//! A layer's own squared error has the Hessian H = Σ x xᵀ of its inputs. Removing weight p and moving the others as
+//! well as possible costs `w_p² / (2 [H⁻¹]_pp)` (Hassibi and Stork 1993; Dong, Chen and Pan 2017, layer by layer). The
+//! cheapest weights of a layer go, then the rest of each unit is solved again on what it still has, so that later
+//! choices know of earlier ones. Every layer is fitted to the original network's answers on the inputs the pruned
+//! network gives it.
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::linalg::{Factor, Moments, Problem, Targets, product, spread};
-use crate::plan::{Layer, Refit};
-use crate::statistics::{Calibration, Walks, bytes_per_image, moments};
+use crate::linalg::Factor;
+use crate::linalg::matrix::product;
+use crate::merge::{Problem, Targets};
+use crate::sharing::{Layer, Refit};
+use crate::statistics::{ActivationCaches, Calibration, Moments, answer_statistics, bytes_per_image, layer_statistics};
 use crate::tensor::Tensor;
 use rayon::prelude::*;
 use std::ops::ControlFlow;
@@ -57,15 +60,15 @@ const BLOCK: usize = 128;
 /// Relative to the mean of the diagonal.
 const RIDGE: f64 = 1e-4;
 
-/// Removes a share of every layer's weights: `sparsity[l]` of layer l; where that is 0 the layer stays as it is. `memory` bounds what the statistics of a layer may take. `listen` hears which layer
-/// is at work.
+/// Removes a share of every layer's weights: `sparsity[l]` of layer l; where that is 0 the layer stays as it is.
+/// `memory` bounds what the statistics of a layer may take. `listen` hears which layer is at work.
 pub fn prune(
     original: &Graph,
     from: &Calibration,
     sparsity: &[f64],
     method: Method,
     memory: u64,
-    mut listen: impl FnMut(usize, &Layer) -> ControlFlow<()>,
+    mut progress: impl FnMut(usize, &Layer) -> ControlFlow<()>,
 ) -> Result<Pruned> {
     let layers = Layer::all(original)?;
     if layers.len() != sparsity.len() || sparsity.iter().any(|s| !(0.0..1.0).contains(s)) {
@@ -73,12 +76,12 @@ pub fn prune(
     }
     if method == Method::BrainSurgeon {
         let at_work = layers.iter().zip(sparsity).filter(|(_, s)| **s > 0.0).map(|(l, _)| l);
-        check_memory(at_work, 0, memory, "--memory sets the limit; --method magnitude needs no statistics")?;
+        check_memory(at_work, 0, memory, "`memory` sets the limit; `method` magnitude needs no statistics")?;
     }
-    let (mut graph, mut done, mut walks) = (original.clone(), Vec::new(), Walks::default());
+    let (mut graph, mut done, mut caches) = (original.clone(), Vec::new(), ActivationCaches::default());
     for (i, (layer, &sparsity)) in layers.iter().zip(sparsity).enumerate() {
-        if listen(i, layer).is_break() {
-            return Err(Error::usage("stopped"));
+        if progress(i, layer).is_break() {
+            return Err(Error::cancelled());
         }
         let weights = layer.units * layer.columns();
         let kept = weights - (weights as f64 * sparsity).round() as usize;
@@ -91,7 +94,7 @@ pub fn prune(
             }
             Method::BrainSurgeon => {
                 let from = bounded(from, original, &layers, memory);
-                let seen = moments(&graph, Some(original), layer, &from, &mut walks)?.moments;
+                let seen = layer_statistics(&graph, Some(original), layer, &from, &mut caches)?.moments;
                 let rows: Vec<f64> = layer.folded(&graph).into_iter().map(f64::from).collect();
                 let (rows, error) = Surgeon::new(layer, &seen)?.operate(&rows, kept)?;
                 graph = layer.write(&graph, &refits(&rows, layer, &seen))?;
@@ -105,8 +108,8 @@ pub fn prune(
 }
 
 /// Refuses layers whose systems do not fit, with `beside` bytes for something else.
-fn check_memory<'l>(layers: impl Iterator<Item = &'l Layer>, beside: u64, memory: u64, hint: &str) -> Result<()> {
-    let need = |layer: &Layer| needed(layer).saturating_add(beside);
+fn check_memory<'l>(layers: impl Iterator<Item = &'l Layer>, in_addition: u64, memory: u64, hint: &str) -> Result<()> {
+    let need = |layer: &Layer| needed(layer).saturating_add(in_addition);
     match layers.max_by_key(|l| need(l)).filter(|l| need(l) > memory) {
         None => Ok(()),
         Some(layer) => {
@@ -121,18 +124,18 @@ fn check_memory<'l>(layers: impl Iterator<Item = &'l Layer>, beside: u64, memory
 fn bounded<'a>(from: &Calibration<'a>, graph: &Graph, layers: &[Layer], memory: u64) -> Calibration<'a> {
     let images = from.samples.len();
     let patches = layers.iter().map(|l| bytes_per_image(graph, l, images)).max().unwrap_or(0);
-    let from = Calibration { keep: false, beside: 0, ..from.clone() };
+    let from = Calibration { keep: false, kept_values: 0, ..from.clone() };
     from.within(memory / 2, memory / 4, graph, patches)
 }
 
-/// How much of each layer goes if `sparsity` of all weights go, those that cost least relative to what their layer answers. No layer loses more
-/// than 99 %. `memory` bounds what the statistics of a layer may take.
+/// How much of each layer goes if `sparsity` of all weights go, those that cost least relative to what their layer
+/// answers. No layer loses more than 99 %. `memory` bounds what the statistics of a layer may take.
 pub fn allocate(
     original: &Graph,
     from: &Calibration,
     sparsity: f64,
     memory: u64,
-    mut listen: impl FnMut(usize, &Layer) -> ControlFlow<()>,
+    mut progress: impl FnMut(usize, &Layer) -> ControlFlow<()>,
 ) -> Result<Vec<f64>> {
     let layers = Layer::all(original)?;
     let weights: usize = layers.iter().map(|l| l.units * l.columns()).sum();
@@ -141,15 +144,15 @@ pub fn allocate(
         layers.iter(),
         listed,
         memory,
-        "--memory sets the limit; without --global wide layers may stay dense",
+        "`memory` sets the limit; without `global` wide layers may stay dense",
     )?;
     let from = bounded(from, original, &layers, memory - listed);
-    let (mut costs, mut walks): (Vec<(f64, usize)>, _) = (Vec::with_capacity(weights), Walks::default());
+    let (mut costs, mut caches): (Vec<(f64, usize)>, _) = (Vec::with_capacity(weights), ActivationCaches::default());
     for (i, layer) in layers.iter().enumerate() {
-        if listen(i, layer).is_break() {
-            return Err(Error::usage("stopped"));
+        if progress(i, layer).is_break() {
+            return Err(Error::cancelled());
         }
-        let seen = moments(original, Some(original), layer, &from, &mut walks)?.moments;
+        let seen = layer_statistics(original, Some(original), layer, &from, &mut caches)?.moments;
         let rows: Vec<f64> = layer.folded(original).into_iter().map(f64::from).collect();
         let scale = seen.squares().max(f64::MIN_POSITIVE) / seen.samples() as f64;
         let own = Surgeon::new(layer, &seen)?.costs(&rows, &vec![true; rows.len()])?;
@@ -190,7 +193,7 @@ fn by_magnitude(graph: &Graph, layer: &Layer, kept: usize) -> Result<Graph> {
 fn refits(rows: &[f64], layer: &Layer, seen: &Moments) -> Vec<Refit> {
     let rows: Vec<Vec<f64>> = rows.chunks(layer.columns() + 1).map(<[f64]>::to_vec).collect();
     let spreads = match layer.norm {
-        Some(_) => spread(seen, &rows),
+        Some(_) => answer_statistics(seen, &rows),
         None => vec![(0.0, 1.0); rows.len()],
     };
     rows.iter().zip(spreads).enumerate().map(|(unit, (row, spread))| Refit::new(unit, row, 1.0, spread)).collect()
@@ -307,8 +310,9 @@ impl<'a> Surgeon<'a> {
         Ok(diagonal)
     }
 
-    /// Which weights stay, decided in one pass over the columns: with H⁻¹ = Uᵀ U, removing column i costs w_i² / U_ii² and the columns
-    /// behind it take over `−w_i / U_ii · U_i` (Frantar and Alistarh 2023). Of each block the same share goes.
+    /// Which weights stay, decided in one pass over the columns: with H⁻¹ = Uᵀ U, removing column i costs w_i² / U_ii²
+    /// and the columns behind it take over `−w_i / U_ii · U_i` (Frantar and Alistarh 2023). Of each block the same
+    /// share goes.
     fn choose_in_blocks(&self, rows: &[f64], kept: usize) -> Result<Vec<bool>> {
         let (size, units) = (self.columns + 1, self.units);
         let upper = self.inverse_factor()?;
@@ -369,7 +373,7 @@ impl<'a> Surgeon<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::architecture::{self, Task};
+    use crate::architecture::{self, NetworkSpec};
     use crate::random;
 
     /// Solves A x = b by elimination with row exchange.
@@ -393,10 +397,11 @@ mod tests {
         b
     }
 
-    /// What a removal costs is what it costs when everything else is solved again by brute force; and so are the weights that stay.
+    /// What a removal costs is what it costs when everything else is solved again by brute force; and so are the
+    /// weights that stay.
     #[test]
     fn costs_and_weights_are_those_of_brute_force() {
-        let shape = Task { input: vec![6], outputs: 3, mean: vec![], std: vec![] };
+        let shape = NetworkSpec { input: vec![6], outputs: 3, mean: vec![], std: vec![] };
         let graph = architecture::build("lenet-300-100", &shape, 0.02, 1).unwrap();
         let layer = &Layer::all(&graph).unwrap()[0];
         let (columns, units, samples) = (layer.columns(), layer.units, 80);

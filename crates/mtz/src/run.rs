@@ -22,6 +22,48 @@ pub fn vectors() -> &'static str {
     }
 }
 
+/// A network made ready to run by some engine.
+pub trait Forward: Send {
+    /// The values that were asked for, for a batch of inputs.
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>>;
+}
+
+/// What runs networks forward, with taps on any value.
+pub trait Inference: Sync {
+    /// Makes `graph` ready to compute `wanted`, for batches of up to `batch` samples and in at most `memory` bytes.
+    fn prepare<'g>(
+        &self,
+        graph: &'g Graph,
+        wanted: &[ValueId],
+        batch: usize,
+        memory: u64,
+    ) -> Result<Box<dyn Forward + 'g>>;
+}
+
+/// The built-in engine: all cores of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuEngine;
+
+impl Inference for CpuEngine {
+    fn prepare<'g>(
+        &self,
+        graph: &'g Graph,
+        wanted: &[ValueId],
+        batch: usize,
+        memory: u64,
+    ) -> Result<Box<dyn Forward + 'g>> {
+        let runner = Runner::with_taps(graph, wanted).memory_limit(memory);
+        runner.check_memory(batch)?;
+        Ok(Box::new(runner))
+    }
+}
+
+impl Forward for Runner<'_> {
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        Runner::run(self, inputs)
+    }
+}
+
 /// A network ready to run.
 #[derive(Debug)]
 pub struct Runner<'g> {
@@ -29,7 +71,8 @@ pub struct Runner<'g> {
     wanted: Vec<ValueId>,
     /// For each node, the values nobody needs after it.
     dead_after: Vec<Vec<ValueId>>,
-    /// For each node, whether it is a convolution whose only reader is the `Relu` behind it: then the two are computed in one.
+    /// For each node, whether it is a convolution whose only reader is the `Relu` behind it: then the two are computed
+    /// in one.
     fused: Vec<bool>,
     free: Vec<Vec<f32>>,
     memory: u64,
@@ -101,7 +144,7 @@ impl<'g> Runner<'g> {
                 needed >> 20,
                 self.memory >> 20
             ))
-            .hint("use a smaller --batch-size, or allow more with --memory"));
+            .hint("use a smaller `batch_size`, or allow more with `memory`"));
         }
         Ok(())
     }

@@ -39,15 +39,15 @@ pub fn remove_identities(graph: &Graph) -> Result<Graph> {
 pub fn fold_constants(graph: &Graph) -> Result<Graph> {
     // The weights of a task of a joint model are put together in four steps, each as large as they are.
     let weights: usize = graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().len()).sum();
-    let mut room = MAX_FOLDED.max(weights.saturating_mul(5));
+    let mut elements_left = MAX_FOLDED.max(weights.saturating_mul(5));
     let folded = graph.rebuild(shape, |build, node| {
         let inputs = build.inputs(node)?;
         let constants: Option<Vec<Option<Tensor>>> =
             inputs.iter().map(|id| id.map_or(Some(None), |id| build.new[id].constant.clone().map(Some))).collect();
         match constants {
-            Some(constants) if graph[node.output].shape.elements(1) <= room => {
+            Some(constants) if graph[node.output].shape.elements(1) <= elements_left => {
                 let shape = graph[node.output].shape.at(1);
-                room -= shape.iter().product::<usize>();
+                elements_left -= shape.iter().product::<usize>();
                 let views: Vec<Option<View>> = constants.iter().map(|t| t.as_ref().map(Tensor::view)).collect();
                 let mut data = vec![0.0; shape.iter().product()];
                 node.op.forward(&Inputs(&views), ViewMut { shape: &shape, data: &mut data });
@@ -59,9 +59,10 @@ pub fn fold_constants(graph: &Graph) -> Result<Graph> {
     remove_dead_code(&folded)
 }
 
-/// What makes layers out of how exporters write them: matrix products become `Gemm` with weights stored outputs × inputs, as joint models store them (products of
-/// one row differ in the last bits with the layout, and a run that goes on from a file should not), and every layer and normalisation has weights of
-/// its own. (Tools that shrink files store equal ones once, zero biases say; they will not stay equal.)
+/// What makes layers out of how exporters write them: matrix products become `Gemm` with weights stored outputs ×
+/// inputs, as joint models store them (products of one row differ in the last bits with the layout, and a run that goes
+/// on from a file should not), and every layer and normalisation has weights of its own. (Tools that shrink files store
+/// equal ones once, zero biases say; they will not stay equal.)
 pub fn for_zipping(graph: &Graph) -> Result<Graph> {
     let fused = fuse_matmul_add(&fold_constants(graph)?)?;
     let has_weights = |node: &Node| {
@@ -104,8 +105,9 @@ pub fn for_zipping(graph: &Graph) -> Result<Graph> {
     biases_into_normalizations(&own)
 }
 
-/// Moves the bias of a layer into the mean of the batch normalisation that alone reads it: s ((w x + b) − m) = s (w x − (m − b)). So every offset is stored in
-/// one place: with the layer where no normalisation follows, else with the normalisation.
+/// Moves the bias of a layer into the mean of the batch normalisation that alone reads it: s ((w x + b) − m) = s (w x −
+/// (m − b)). So every offset is stored in one place: with the layer where no normalisation follows, else with the
+/// normalisation.
 fn biases_into_normalizations(graph: &Graph) -> Result<Graph> {
     let found = Producers::of(graph);
     let biased = |node: &Node| -> Option<(ValueId, Tensor)> {

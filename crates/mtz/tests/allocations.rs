@@ -4,17 +4,18 @@
 
 mod noise;
 
-use mtz::architecture::{self, Task};
-use mtz::assemble;
+use mtz::architecture::{self, NetworkSpec};
 use mtz::graph::Graph;
-use mtz::merge::{Matching, Recipe, Share};
+use mtz::joint_file;
+use mtz::merge::{Matching, Recipe};
 use mtz::onnx;
 use mtz::op::{Gemm, Relu};
-use mtz::pipeline::{self, Plan, zip};
-use mtz::plan::Joint;
 use mtz::random;
+use mtz::sharing::Joint;
+use mtz::sharing::Share;
 use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{Bindings, Loss, Optimizer, OptimizerKind, Parameters, Program, Target};
+use mtz::zip::{self, ZipOptions, zip};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -54,7 +55,7 @@ static ALLOCATOR: Counting = Counting;
 fn a_warm_training_step_allocates_only_small_lists() {
     let _one = ONE.lock().unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-    let task = Task { input: vec![3, 32, 32], outputs: 10, mean: vec![], std: vec![] };
+    let task = NetworkSpec { input: vec![3, 32, 32], outputs: 10, mean: vec![], std: vec![] };
     let graph = architecture::build("resnet-20", &task, 1.0, 0).unwrap();
     let batch = 8;
     let data = (0..(batch * 3 * 32 * 32) as u64).map(|i| random::normal(1, i)).collect();
@@ -120,26 +121,26 @@ fn zipping_takes_no_more_memory_than_was_counted() {
         [(false, 300, Matching::Optimal), (true, 900, Matching::Optimal), (true, 900, Matching::Greedy)]
     {
         let graphs = [wide(1, units), wide(2, units)];
-        let plan = Plan {
-            share: Share::Fraction(0.5),
-            matching,
-            calibration: 24,
-            shift: 0,
-            retrain: 0,
-            memory: MIB,
-            ..Plan::new(Recipe::Best)
-        };
+        let options = ZipOptions::new(Recipe::Best).with(|o| {
+            o.sharing.share = Share::Fraction(0.5);
+            o.sharing.matching = matching;
+            o.fitting.calibration = 24;
+            o.fitting.shift = 0;
+            o.retraining.iterations = 0;
+            o.resources.memory = MIB;
+        });
         let start = || {
             let single = |(name, graph): (&str, &Graph)| Joint::single(name.into(), graph.clone()).unwrap();
-            Joint::beside(["a", "b"].into_iter().zip(&graphs).map(single).collect()).unwrap()
+            Joint::from_networks(["a", "b"].into_iter().zip(&graphs).map(single).collect()).unwrap()
         };
-        let tasks = ["a", "b"].map(|name| pipeline::Task::new(name, &feed));
-        let error = zip(start(), &tasks, &plan, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        let tasks = ["a", "b"].map(|name| zip::TaskData::new(name, &feed));
+        let error = zip(start(), &tasks, &options, |_| ControlFlow::Continue(())).unwrap_err().to_string();
         let counted: u64 = error.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
         let start = start();
         let before = LIVE.load(Ordering::Relaxed);
         PEAK.store(before, Ordering::Relaxed);
-        zip(start, &tasks, &Plan { memory: counted * MIB, ..plan }, |_| ControlFlow::Continue(())).unwrap();
+        zip(start, &tasks, &options.with(|o| o.resources.memory = counted * MIB), |_| ControlFlow::Continue(()))
+            .unwrap();
         if !warm {
             continue;
         }
@@ -149,13 +150,14 @@ fn zipping_takes_no_more_memory_than_was_counted() {
     }
 }
 
-/// Writing a joint model, reading it back and comparing it takes no more than was counted, and not much less, however much is shared.
+/// Writing a joint model, reading it back and comparing it takes no more than was counted, and not much less, however
+/// much is shared.
 #[test]
 fn writing_takes_no_more_memory_than_was_counted() {
     let _one = ONE.lock().unwrap();
     let graphs = [dense(1, &[1000, 1000]), dense(2, &[1000, 1000])];
     let single = |(name, graph): (&str, &Graph)| Joint::single(name.into(), graph.clone()).unwrap();
-    let start = Joint::beside(["a", "b"].into_iter().zip(&graphs).map(single).collect()).unwrap();
+    let start = Joint::from_networks(["a", "b"].into_iter().zip(&graphs).map(single).collect()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("joint.onnx");
     let samples = [0.5, 0.25].map(|x| Tensor::new(vec![1, 8], vec![x; 8]).unwrap());
@@ -164,20 +166,20 @@ fn writing_takes_no_more_memory_than_was_counted() {
     for compared in [false, true] {
         let mut most = 0;
         for share in [Share::Count(0), Share::Fraction(0.5), Share::All] {
-            let joint = pipeline::paired_in_order(&start, &Plan { share, ..Plan::new(Recipe::Best) });
+            let joint = zip::paired_in_order(&start, &ZipOptions::new(Recipe::Best).with(|o| o.sharing.share = share));
             let before = LIVE.load(Ordering::Relaxed);
             PEAK.store(before, Ordering::Relaxed);
-            let graph = assemble::to_graph(&joint, false).unwrap();
+            let graph = joint_file::to_graph(&joint, false).unwrap();
             // Units are paired in the order they come and nothing is fitted, so that what is compared differs.
             let compare = |file: &Graph| {
-                drop(assemble::check(file, &joint, &samples, false));
+                drop(joint_file::check(file, &joint, &samples, false));
                 Ok(())
             };
             if compared { onnx::write_checked(&graph, &path, compare) } else { onnx::write(&graph, &path) }.unwrap();
             drop(graph);
             most = most.max(PEAK.load(Ordering::Relaxed) - before);
         }
-        let counted = pipeline::writing(&start, compared) as usize - networks;
+        let counted = zip::writing(&start, compared) as usize - networks;
         assert!(most <= counted && 2 * most > counted, "{compared}: {most} taken of {counted} counted");
     }
 }

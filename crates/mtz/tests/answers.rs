@@ -1,4 +1,5 @@
-//! Networks that are no classifiers: what their answers are is found out, agreement measures them, and retraining without labels makes them better.
+//! Networks that are no classifiers: what their answers are is found out, agreement measures them, and retraining
+//! without labels makes them better.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use mtz::data::{self, Dataset, Feed, Normalisation, OpenOptions, Part};
@@ -6,10 +7,10 @@ use mtz::evaluate::Kind;
 use mtz::graph::{Graph, ValueId};
 use mtz::merge::Recipe;
 use mtz::op::{Conv, Flatten, Gemm, MaxPool, Op, Relu, Sigmoid, Softmax, Window};
-use mtz::pipeline::{Plan, Task, Zipped, zip};
-use mtz::plan::Joint;
 use mtz::random;
+use mtz::sharing::Joint;
 use mtz::tensor::{Dim, Shape, Tensor};
+use mtz::zip::{TaskData, ZipOptions, Zipped, zip};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -108,19 +109,19 @@ fn unlabelled(graph: &Graph) -> Feed {
 }
 
 /// Zips two networks, everything shared, as the defaults have it but with fewer samples.
-fn zipped(graphs: [Graph; 2], change: impl Fn(&mut Plan)) -> Zipped {
+fn zipped(graphs: [Graph; 2], change: impl Fn(&mut ZipOptions)) -> Zipped {
     let feed = unlabelled(&graphs[0]);
     let [a, b] = graphs.map(|graph| graph.with_open_batch());
     let parts = vec![Joint::single("a".into(), a).unwrap(), Joint::single("b".into(), b).unwrap()];
-    let start = Joint::beside(parts).unwrap();
-    let mut plan = Plan { calibration: 3000, ..Plan::suited(Recipe::Best, &start) };
-    change(&mut plan);
-    let task = |name| Task {
+    let start = Joint::from_networks(parts).unwrap();
+    let mut options = ZipOptions::suited(Recipe::Best, &start).with(|o| o.fitting.calibration = 3000);
+    change(&mut options);
+    let task = |name| TaskData {
         samples: Some((0..4000).collect()),
         test: Some((&feed, (9000..9500).collect())),
-        ..Task::new(name, &feed)
+        ..TaskData::new(name, &feed)
     };
-    zip(start, &["a", "b"].map(task), &plan, |_| ControlFlow::Continue(())).unwrap()
+    zip(start, &["a", "b"].map(task), &options, |_| ControlFlow::Continue(())).unwrap()
 }
 
 /// Retraining must bring every task nearer to its original.
@@ -128,7 +129,7 @@ fn check(graphs: [Graph; 2], kind: Kind) -> Zipped {
     check_with(graphs, kind, |_| {})
 }
 
-fn check_with(graphs: [Graph; 2], kind: Kind, change: impl Fn(&mut Plan)) -> Zipped {
+fn check_with(graphs: [Graph; 2], kind: Kind, change: impl Fn(&mut ZipOptions)) -> Zipped {
     let zipped = zipped(graphs, change);
     let last = zipped.layers.last().unwrap();
     for t in 0..2 {
@@ -159,12 +160,13 @@ fn landmarks_are_values() {
 #[test]
 fn maps_have_a_class_at_every_position() {
     // Steps of maps take long.
-    check_with([segmentation(7), segmentation(8)], Kind::Classes, |plan| {
-        (plan.batch_size, plan.retrain, plan.calibration) = (16, 60, 500);
+    check_with([segmentation(7), segmentation(8)], Kind::Classes, |options| {
+        (options.retraining.batch_size, options.retraining.iterations, options.fitting.calibration) = (16, 60, 500);
     });
 }
 
-/// Classes, attributes and values of one network: each is imitated in its own way, and the task is as good as the worst of them.
+/// Classes, attributes and values of one network: each is imitated in its own way, and the task is as good as the worst
+/// of them.
 #[test]
 fn several_outputs_are_all_imitated() {
     let network = |seed| {
@@ -183,8 +185,9 @@ fn several_outputs_are_all_imitated() {
 /// What makes answers worse on held-out samples is not kept.
 #[test]
 fn retraining_never_ends_worse() {
-    let wild =
-        zipped([1, 2].map(|seed| one_output(seed, (2, 5.0, 14.0))), |plan| (plan.rate, plan.retrain) = (3.0, 10));
+    let wild = zipped([1, 2].map(|seed| one_output(seed, (2, 5.0, 14.0))), |options| {
+        (options.retraining.rate, options.retraining.iterations) = (3.0, 10)
+    });
     let last = wild.layers.last().unwrap();
     assert_eq!(last.kept, Some(0.0));
     assert_eq!(last.agreement_after, last.agreement_zipped);

@@ -130,7 +130,7 @@ fn images_of_another_size_are_refused_or_fitted() {
         let result = dataset.samples.read(0, &mut [0.0; 20]);
         assert_eq!(result.is_ok(), fine);
         if let Err(error) = result {
-            assert!(error.to_string().contains("10×8") && error.hint_text().unwrap().contains("--resize"), "{error}");
+            assert!(error.to_string().contains("10×8") && error.hint_text().unwrap().contains("`resize`"), "{error}");
         }
     }
 }
@@ -355,19 +355,19 @@ fn every_format_goes_on_without_labels() {
 #[test]
 fn labels_that_are_none_name_task_and_file() {
     for name in ["ages.npz", "negative.npz", "mismatch.npz", "several.npz"] {
-        says(&open_age(name, &age()).unwrap_err(), name, "--label age=none");
+        says(&open_age(name, &age()).unwrap_err(), name, "`label` age=none");
     }
     let fit = |name: &str, outputs: &[usize]| {
         open_age(name, &age()).and_then(|mut d| d.fit_labels(&network(outputs), OneHot::Classes).map(|()| d))
     };
     assert!(fit("plain.npz", &[4]).is_ok());
     let error = fit("plain.npz", &[2]).unwrap_err();
-    says(&error, "plain.npz", "--label age=none");
+    says(&error, "plain.npz", "`label` age=none");
     assert!(error.to_string().contains("labels go up to 3, but output \"y\" has 2 classes"), "{error}");
     let error = fit("attributes.npz", &[9]).unwrap_err();
-    says(&error, "attributes.npz", "--label age=none");
+    says(&error, "attributes.npz", "`label` age=none");
     assert!(error.to_string().contains("4 attributes for each sample, but output \"y\" has 9"), "{error}");
-    says(&fit("plain.npz", &[4, 8, 8]).unwrap_err(), "plain.npz", "--label age=none");
+    says(&fit("plain.npz", &[4, 8, 8]).unwrap_err(), "plain.npz", "`label` age=none");
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn both_parts(folder: &Path) -> [Dataset; 2] {
     let parts = locate(folder).unwrap();
     [Part::Train, Part::Test].map(|part| {
         let beside = Some(parts.part(part.other()).clone());
-        parts.part(part).open(&OpenOptions { beside, ..age() }).unwrap()
+        parts.part(part).open(&OpenOptions { other_part: beside, ..age() }).unwrap()
     })
 }
 
@@ -500,7 +500,7 @@ fn floats_up_to_255_are_noticed() {
         Feed::new(open_age(name, &age()).unwrap(), &network(&[3, 4, 5]), n).unwrap().notes().join("")
     };
     let text = notes("floats_255.npz", Normalisation::default());
-    assert!(text.starts_with("task age: ") && text.contains("--scale 0.00392157") && text.contains("--raw"), "{text}");
+    assert!(text.starts_with("task age: ") && text.contains("`scale` 0.00392157") && text.contains("`raw`"), "{text}");
     let plain = Normalisation::default();
     for n in [
         Normalisation { raw: true, ..plain.clone() },
@@ -543,14 +543,14 @@ fn images_that_cannot_be_read_are_refused_or_skipped() {
     let all = Feed::new(open(&fitted).unwrap(), &network(&[3, 4, 5]), Normalisation::default()).unwrap();
     assert_eq!(all.len(), 4);
     for (index, file) in [(1, "1.png"), (2, "2.jpg")] {
-        says(&all.batch(&[index]).unwrap_err(), file, "--skip-bad");
+        says(&all.batch(&[index]).unwrap_err(), file, "`skip_bad`");
     }
     let good = open(&OpenOptions { skip_bad: true, ..fitted.clone() }).unwrap();
     assert_eq!(good.labels, Some(Labels::Classes(vec![0, 1])));
     assert_eq!(sample(&good, 1), all.batch(&[3]).unwrap().data().iter().map(|x| x * 255.0).collect::<Vec<_>>());
     assert!(good.notes[0].ends_with("2 of 4 images cannot be read and are skipped: 1.png, 2.jpg"), "{:?}", good.notes);
     // Another size is no damage.
-    says(&open(&OpenOptions { skip_bad: true, ..age() }).unwrap_err(), "0.png", "--resize");
+    says(&open(&OpenOptions { skip_bad: true, ..age() }).unwrap_err(), "0.png", "`resize`");
     for class in ["cat", "dog"] {
         std::fs::write(folder.path().join(class).join("0.png"), "").unwrap();
     }

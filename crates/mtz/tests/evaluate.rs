@@ -1,9 +1,9 @@
 //! What counts as right and wrong, for every kind of output and label.
 #![allow(clippy::unwrap_used)]
 
-use mtz::data::{Dataset, Feed, Labels, Normalisation, Samples};
+use mtz::data::{Dataset, Feed, Labels, Normalisation, SampleSource};
 use mtz::error::Result;
-use mtz::evaluate::{Evaluation, Options, evaluate};
+use mtz::evaluate::{Evaluation, EvaluationOptions, evaluate};
 use mtz::graph::{Graph, ValueId};
 use mtz::op::*;
 use mtz::run::DEFAULT_MEMORY;
@@ -12,7 +12,7 @@ use mtz::tensor::{Dim, Shape};
 /// Rows of numbers that serve as the network's scores.
 struct Rows(Vec<Vec<f32>>, Vec<usize>);
 
-impl Samples for Rows {
+impl SampleSource for Rows {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -47,7 +47,7 @@ fn judge(
     let samples = Rows(rows.iter().map(|r| r.to_vec()).collect(), vec![width]);
     let dataset = Dataset::new(Box::new(samples), Some(labels));
     let feed = Feed::new(dataset, &graph, Normalisation::default()).unwrap();
-    evaluate(&graph, &feed, Options { batch_size: 2, memory: DEFAULT_MEMORY }, |_| {})
+    evaluate(&graph, &feed, EvaluationOptions::new(2, DEFAULT_MEMORY), |_| {})
 }
 
 fn one(graph: &mut Graph, op: impl Into<Op>, x: ValueId) -> ValueId {

@@ -1,26 +1,28 @@
 //! Every pair (and some triples) of networks that can be zipped at all: what is written is what was reported.
 //!
-//! One table: small networks with and without bias, normalisation, groups and several outputs, in different widths; our own architectures; exported ones. Each is zipped
-//! with all that fit it, in every way there is. The file must compute what the model in memory computes, extracting a task must not change it, biases must
-//! survive retraining, and a checkpoint must be readable.
+//! One table: small networks with and without bias, normalisation, groups and several outputs, in different widths; our
+//! own architectures; exported ones. Each is zipped with all that fit it, in every way there is. The file must compute
+//! what the model in memory computes, extracting a task must not change it, biases must survive retraining, and a
+//! checkpoint must be readable.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cases;
 mod noise;
 mod small;
 
-use mtz::architecture::{self, Task as Shape};
-use mtz::assemble;
+use mtz::architecture::{self, NetworkSpec as Shape};
 use mtz::graph::{Graph, ValueId};
-use mtz::merge::{Matching, Recipe, Share};
+use mtz::joint_file;
+use mtz::merge::{Matching, Recipe};
 use mtz::onnx;
 use mtz::op::{BatchNormalization, Conv, Flatten, Gemm, MaxPool, Op, Relu, Window};
-use mtz::pipeline::{Plan, Task, Zipped, zip};
-use mtz::plan::Joint;
 use mtz::random;
 use mtz::run::Runner;
+use mtz::sharing::Joint;
+use mtz::sharing::Share;
 use mtz::simplify;
 use mtz::tensor::{Dim, Tensor};
+use mtz::zip::{TaskData, ZipOptions, Zipped, zip};
 use noise::noise;
 use small::difference;
 use std::ops::ControlFlow;
@@ -172,36 +174,36 @@ fn networks() -> Vec<(String, Graph)> {
 fn beside(graphs: &[&Graph]) -> Option<Joint> {
     let names = ["a", "shared", "a+shared"];
     let single = |(name, graph): (&&str, &&Graph)| Joint::single((*name).into(), (*graph).clone()).ok();
-    Joint::beside(names.iter().zip(graphs).map(single).collect::<Option<Vec<_>>>()?).ok()
+    Joint::from_networks(names.iter().zip(graphs).map(single).collect::<Option<Vec<_>>>()?).ok()
 }
 
 const SAMPLES: usize = 24;
 
-fn zipped(start: &Joint, plan: &Plan) -> Zipped {
+fn zipped(start: &Joint, options: &ZipOptions) -> Zipped {
     let feeds: Vec<_> = start.members.iter().map(|m| noise(&m.graph, SAMPLES)).collect();
-    let tasks: Vec<Task> = start.members.iter().zip(&feeds).map(|(m, feed)| Task::new(&m.name, feed)).collect();
+    let tasks: Vec<TaskData> = start.members.iter().zip(&feeds).map(|(m, feed)| TaskData::new(&m.name, feed)).collect();
     let names: Vec<&str> = start.members.iter().map(|m| m.graph.name.as_str()).collect();
-    zip(start.clone(), &tasks, plan, |_| ControlFlow::Continue(()))
-        .unwrap_or_else(|e| panic!("{names:?} {plan:?}: {e}"))
+    zip(start.clone(), &tasks, options, |_| ControlFlow::Continue(()))
+        .unwrap_or_else(|e| panic!("{names:?} {options:?}: {e}"))
 }
 
 /// What every task computes, and the model itself, after a way through a file.
 fn through_file(joint: &Joint) -> (Vec<Tensor>, Joint) {
-    let bytes = onnx::to_bytes(&assemble::to_graph(joint, false).unwrap()).unwrap();
+    let bytes = onnx::to_bytes(&joint_file::to_graph(joint, false).unwrap()).unwrap();
     let graph = onnx::parse(&bytes).unwrap();
     let inputs: Vec<Tensor> = joint.members.iter().map(|m| noise(&m.graph, 3).batch(&[0, 1, 2]).unwrap()).collect();
-    (Runner::new(&graph).run(&inputs).unwrap(), assemble::from_graph(&graph).unwrap().unwrap())
+    (Runner::new(&graph).run(&inputs).unwrap(), joint_file::from_graph(&graph).unwrap().unwrap())
 }
 
 fn in_memory(joint: &Joint) -> Vec<Tensor> {
     let run =
-        |m: &mtz::plan::Member| Runner::new(&m.graph).run(&[noise(&m.graph, 3).batch(&[0, 1, 2]).unwrap()]).unwrap();
+        |m: &mtz::sharing::Member| Runner::new(&m.graph).run(&[noise(&m.graph, 3).batch(&[0, 1, 2]).unwrap()]).unwrap();
     joint.members.iter().flat_map(run).collect()
 }
 
 /// The biases of all layers of all tasks.
 fn biases(joint: &Joint) -> Vec<f32> {
-    let of = |m: &mtz::plan::Member| {
+    let of = |m: &mtz::sharing::Member| {
         let ids = m.layers.iter().filter_map(|l| l.bias);
         ids.flat_map(|id| m.graph[id].constant.as_ref().unwrap().data().to_vec()).collect::<Vec<f32>>()
     };
@@ -209,9 +211,9 @@ fn biases(joint: &Joint) -> Vec<f32> {
 }
 
 /// Zips in one way and compares.
-fn check(names: &str, start: &Joint, plan: &Plan) {
-    let what = format!("{names}: {:?} {:?} {:?}", plan.recipe, plan.matching, plan.share);
-    let zipped = zipped(start, plan);
+fn check(names: &str, start: &Joint, options: &ZipOptions) {
+    let what = format!("{names}: {:?} {:?} {:?}", options.recipe, options.sharing.matching, options.sharing.share);
+    let zipped = zipped(start, options);
     let expected = in_memory(&zipped.joint);
     assert!(expected.iter().all(|t| t.data().iter().all(|x| x.is_finite())), "{what}");
     let (file, back) = through_file(&zipped.joint);
@@ -222,14 +224,26 @@ fn check(names: &str, start: &Joint, plan: &Plan) {
 }
 
 /// A step of next to nothing changes no bias, and what was kept on the way can be read again.
-fn check_retraining(names: &str, start: &Joint, plan: &Plan, folder: &Path) {
-    let plan = Plan { rate: 1e-9, retrain: 1, batch_size: 8, checkpoint: Some(folder.to_owned()), ..plan.clone() };
-    let before = zipped(start, &Plan { retrain: 0, checkpoint: None, ..plan.clone() }).joint;
-    let after = zipped(start, &plan).joint;
+fn check_retraining(names: &str, start: &Joint, options: &ZipOptions, folder: &Path) {
+    let options = options.clone().with(|o| {
+        o.retraining.rate = 1e-9;
+        o.retraining.iterations = 1;
+        o.retraining.batch_size = 8;
+        o.resources.checkpoint = Some(folder.to_owned());
+    });
+    let before = zipped(
+        start,
+        &options.clone().with(|o| {
+            o.retraining.iterations = 0;
+            o.resources.checkpoint = None;
+        }),
+    )
+    .joint;
+    let after = zipped(start, &options).joint;
     let moved = biases(&before).iter().zip(biases(&after)).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
     // Few samples make small differences larger from layer to layer; a bias that is lost is not small.
     assert!(moved < 2e-3, "{names}: a bias moved by {moved}");
-    let again = zipped(start, &plan).joint;
+    let again = zipped(start, &options).joint;
     assert!(difference(&in_memory(&after), &in_memory(&again)) < 1e-6, "{names}: the checkpoint holds another model");
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -245,13 +259,24 @@ fn what_is_written_is_what_was_zipped() {
             pairs += 1;
             let names = format!("{first} and {second}");
             for recipe in [Recipe::Best, Recipe::Paper] {
-                let usual = Plan { calibration: SAMPLES, shift: 0, retrain: 0, ..Plan::new(recipe) };
+                let usual = ZipOptions::new(recipe).with(|o| {
+                    o.fitting.calibration = SAMPLES;
+                    o.fitting.shift = 0;
+                    o.retraining.iterations = 0;
+                });
                 for matching in [Matching::Greedy, Matching::Optimal, Matching::Random] {
                     for share in [Share::All, Share::Fraction(0.5)] {
-                        check(&names, &start, &Plan { share, matching, ..usual.clone() });
+                        check(
+                            &names,
+                            &start,
+                            &usual.clone().with(|o| {
+                                o.sharing.share = share;
+                                o.sharing.matching = matching;
+                            }),
+                        );
                     }
                 }
-                let half = Plan { share: Share::Fraction(0.5), ..usual };
+                let half = usual.with(|o| o.sharing.share = Share::Fraction(0.5));
                 check_retraining(&names, &start, &half, &folder.path().join("kept"));
             }
             let third = networks.iter().skip(j + 1).find_map(|(third, c)| Some((third, beside(&[a, b, c])?)));
@@ -259,8 +284,13 @@ fn what_is_written_is_what_was_zipped() {
                 triples += 1;
                 for recipe in [Recipe::Best, Recipe::Paper] {
                     for share in [Share::All, Share::Fraction(0.5)] {
-                        let plan = Plan { calibration: SAMPLES, shift: 0, retrain: 0, share, ..Plan::new(recipe) };
-                        check(&format!("{names} and {third}"), &start, &plan);
+                        let options = ZipOptions::new(recipe).with(|o| {
+                            o.fitting.calibration = SAMPLES;
+                            o.fitting.shift = 0;
+                            o.retraining.iterations = 0;
+                            o.sharing.share = share;
+                        });
+                        check(&format!("{names} and {third}"), &start, &options);
                     }
                 }
             }

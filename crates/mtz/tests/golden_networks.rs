@@ -30,7 +30,7 @@ fn hidden_units_can_be_reordered() {
     let (mut moved, mut all) = (0, 0);
     for case in networks() {
         let graph = case.graph();
-        let permuted = mtz::plan::permute_hidden(&graph, 5).unwrap();
+        let permuted = mtz::sharing::permute_hidden(&graph, 5).unwrap();
         case.check(&case.run(&permuted), "permuted");
         moved += usize::from(permuted != graph);
         all += 1;

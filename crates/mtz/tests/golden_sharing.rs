@@ -1,11 +1,13 @@
-//! d and f against a dense implementation nobody here wrote: SciPy's least squares by singular values (tools/golden/sharing.py).
+//! d and f against a dense implementation nobody here wrote: SciPy's least squares by singular values
+//! (tools/golden/sharing.py).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cases;
 
 use cases::golden;
 use mtz::data::Archive;
-use mtz::linalg::{Moments, Problem, Targets, distances};
+use mtz::merge::{Problem, Targets, distances};
+use mtz::statistics::Moments;
 
 struct Side {
     inputs: usize,

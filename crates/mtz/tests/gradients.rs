@@ -81,8 +81,8 @@ fn close(got: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     }
 }
 
-/// The value called `key`. A weight that was reshaped or transposed while reading goes by the name of its layer, or is the
-/// only one of its size.
+/// The value called `key`. A weight that was reshaped or transposed while reading goes by the name of its layer, or is
+/// the only one of its size.
 fn find(graph: &Graph, key: &str, size: usize) -> (ValueId, bool) {
     let layer = key.split('.').next().unwrap();
     let same_size = |id: &ValueId| graph[*id].constant.as_ref().is_some_and(|t| t.data().len() == size);

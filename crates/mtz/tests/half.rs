@@ -5,11 +5,11 @@
 mod cases;
 
 use cases::{Case, cases};
-use mtz::architecture::{self, Task};
-use mtz::assemble;
+use mtz::architecture::{self, NetworkSpec};
 use mtz::graph::Graph;
+use mtz::joint_file;
 use mtz::onnx;
-use mtz::plan::Joint;
+use mtz::sharing::Joint;
 use mtz::simplify;
 use mtz::tensor::{Element, Tensor};
 
@@ -70,7 +70,7 @@ fn passes_keep_the_types() {
 #[test]
 fn any_network_can_be_stored_as_f16() {
     for (name, input) in [("lenet-5", vec![1, 28, 28]), ("mobilenet-v2", vec![3, 32, 32])] {
-        let task = Task { mean: vec![0.4; input[0]], std: vec![0.3; input[0]], input, outputs: 5 };
+        let task = NetworkSpec { mean: vec![0.4; input[0]], std: vec![0.3; input[0]], input, outputs: 5 };
         let single = architecture::build(name, &task, 0.25, 1).unwrap();
         let half = single.with_element(Element::F16).rounded().unwrap();
         assert!(half.rounded().unwrap() == half, "rounding twice is rounding once");
@@ -84,7 +84,7 @@ fn any_network_can_be_stored_as_f16() {
 
 #[test]
 fn joint_models_are_f16_if_all_tasks_are() {
-    let task = Task { input: vec![1, 28, 28], outputs: 5, mean: vec![], std: vec![] };
+    let task = NetworkSpec { input: vec![1, 28, 28], outputs: 5, mean: vec![], std: vec![] };
     let network = |seed, element: Element| {
         let mut graph =
             architecture::build("lenet-5", &task, 0.25, seed).unwrap().with_element(element).rounded().unwrap();
@@ -95,14 +95,14 @@ fn joint_models_are_f16_if_all_tasks_are() {
     };
     for (a, b) in [(Element::F16, Element::F16), (Element::F16, Element::F32), (Element::F32, Element::F32)] {
         let single = |name: &str, graph| Joint::single(name.into(), graph).unwrap();
-        let joint = Joint::beside(vec![single("a", network(1, a)), single("b", network(2, b))]).unwrap();
+        let joint = Joint::from_networks(vec![single("a", network(1, a)), single("b", network(2, b))]).unwrap();
         let all = if a == b { a } else { Element::F32 };
         for common in [false, true] {
-            let graph = onnx::parse(&onnx::to_bytes(&assemble::to_graph(&joint, common).unwrap()).unwrap()).unwrap();
+            let graph = onnx::parse(&onnx::to_bytes(&joint_file::to_graph(&joint, common).unwrap()).unwrap()).unwrap();
             assert_eq!(graph.element, all);
             let inputs = if common { vec![all] } else { vec![a, b] };
             assert_eq!(border(&graph), [inputs, vec![a, b]].concat(), "{a} and {b}, common input: {common}");
-            let back = assemble::from_graph(&graph).unwrap().unwrap();
+            let back = joint_file::from_graph(&graph).unwrap().unwrap();
             assert!(back.members.iter().all(|m| m.graph.element == all));
             for (member, old) in back.members.iter().zip(&joint.members) {
                 let weights =
@@ -113,13 +113,13 @@ fn joint_models_are_f16_if_all_tasks_are() {
         let mut half = joint.clone();
         half.members.iter_mut().for_each(|member| member.graph.element = Element::F16);
         assert!(half.round().unwrap());
-        assert_eq!(assemble::to_graph(&half, false).unwrap().element, Element::F16);
+        assert_eq!(joint_file::to_graph(&half, false).unwrap().element, Element::F16);
     }
 }
 
 #[test]
 fn what_f16_cannot_hold_is_named() {
-    let task = Task { input: vec![4], outputs: 2, mean: vec![], std: vec![] };
+    let task = NetworkSpec { input: vec![4], outputs: 2, mean: vec![], std: vec![] };
     let graph = architecture::build("lenet-300-100", &task, 0.1, 1).unwrap();
     let mut first = true;
     let large = graph.with_constants(|_, tensor| {
@@ -132,6 +132,6 @@ fn what_f16_cannot_hold_is_named() {
     let large = large.unwrap().with_element(Element::F16);
     for error in [large.rounded().unwrap_err(), onnx::to_bytes(&large).unwrap_err()] {
         assert!(error.to_string().contains("\"fc1.weight\" has 7e4, which is beyond the range of f16"), "{error}");
-        assert!(error.hint_text().unwrap().contains("--dtype f32"), "{error}");
+        assert!(error.hint_text().unwrap().contains("`element` f32"), "{error}");
     }
 }

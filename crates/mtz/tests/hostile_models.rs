@@ -4,7 +4,7 @@
 mod cases;
 
 use cases::{cases, golden};
-use mtz::architecture::{self, Task};
+use mtz::architecture::{self, NetworkSpec};
 use mtz::data::Archive;
 use mtz::onnx;
 use mtz::run::Runner;
@@ -100,7 +100,7 @@ fn external_data_is_read_from_the_models_folder() {
 /// Large files are mapped instead of read: the same network, and the same refusal of what is cut off.
 #[test]
 fn large_files_are_read_like_small_ones() {
-    let task = Task { input: vec![1, 28, 28], outputs: 10, mean: vec![], std: vec![] };
+    let task = NetworkSpec { input: vec![1, 28, 28], outputs: 10, mean: vec![], std: vec![] };
     let graph = architecture::build("lenet-300-100", &task, 9.0, 0).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large.onnx");
@@ -119,17 +119,18 @@ fn without_a_folder_external_data_is_refused() {
     assert!(onnx::read_bytes(model.into(), None).unwrap_err().to_string().contains("file of its own"));
 }
 
-/// Reads a model and, if it is accepted, simplifies, writes and runs it within a small memory limit, and looks for its layers.
+/// Reads a model and, if it is accepted, simplifies, writes and runs it within a small memory limit, and looks for its
+/// layers.
 fn survive(bytes: Vec<u8>) {
     let Ok(graph) = onnx::read_bytes(bytes.into(), Some(Path::new("."))) else { return };
     let graph = graph.with_open_batch();
     let Ok(simple) = mtz::simplify::for_inference(&graph) else { return };
     mtz::inspect::inspect(&simple);
     let _ = onnx::to_bytes(&simple);
-    let _ = mtz::assemble::from_graph(&graph);
-    if let Ok(joint) = mtz::plan::Joint::single("any".into(), graph.clone()) {
+    let _ = mtz::joint_file::from_graph(&graph);
+    if let Ok(joint) = mtz::sharing::Joint::single("any".into(), graph.clone()) {
         joint.members.iter().flat_map(|m| m.layers.iter().map(|l| l.folded(&m.graph))).for_each(drop);
-        let _ = mtz::assemble::to_graph(&joint, false);
+        let _ = mtz::joint_file::to_graph(&joint, false);
     }
     let limit = 16 << 20;
     for graph in [&graph, &simple] {

@@ -1,5 +1,5 @@
-//! The modules of the library stand in the order of the flow: none may use one that is declared behind it.
-#![allow(clippy::unwrap_used)]
+//! The modules of the library stand in the order of the flow: none may use one that is declared after it.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,56 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
             files.push(path);
         }
     }
+}
+
+/// The first names of the paths after `prefix`: one, or those of a group in braces.
+fn names_after<'t>(text: &'t str, prefix: &str) -> Vec<&'t str> {
+    let name = |text: &'t str| {
+        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        &text[..end]
+    };
+    let mut names = Vec::new();
+    for (at, _) in text.match_indices(prefix) {
+        // `crate::` is part of no longer word.
+        if text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+            continue;
+        }
+        let rest = &text[at + prefix.len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            names.push(name(rest));
+            continue;
+        };
+        let (mut depth, mut begin) = (0, 0);
+        for (i, c) in group.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth > 0 => depth -= 1,
+                ',' | '}' if depth == 0 => {
+                    names.push(name(group[begin..i].trim_start()));
+                    begin = i + 1;
+                }
+                _ => {}
+            }
+            if c == '}' && depth == 0 && begin == i + 1 {
+                break;
+            }
+        }
+    }
+    names
+}
+
+/// What a file in the folder of sources uses of the crate's modules; `depth`: how many folders it is inside of.
+fn used(text: &str, depth: usize) -> Vec<&str> {
+    let up = "super::".repeat(depth + 1);
+    [names_after(text, "crate::"), names_after(text, &up)].concat()
+}
+
+#[test]
+fn all_forms_of_paths_are_seen() {
+    let text = "use crate::{a, b::{c, d}, e::f};\nuse crate::g::h;\nlet x = crate::i::j();\nuse super::super::{k, l::m};\nuse mtz::n;";
+    assert_eq!(used(text, 1), ["a", "b", "e", "g", "i", "k", "l"]);
+    assert_eq!(used("use super::a::b;", 0), ["a"]);
+    assert!(used("use super::a::b;", 1).is_empty());
 }
 
 #[test]
@@ -30,13 +80,13 @@ fn no_module_uses_a_later_one() {
         let inside = file.strip_prefix(&root).unwrap().to_string_lossy().replace('\\', "/");
         let module = inside.split('/').next().unwrap().trim_end_matches(".rs");
         let Some(own) = place(module) else { continue };
+        let depth = inside.matches('/').count() - usize::from(inside.ends_with("/mod.rs"));
         let text = std::fs::read_to_string(&file).unwrap();
-        for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.trim_start().starts_with("//")) {
-            for used in line.split("crate::").skip(1) {
-                let name: String = used.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                if let Some(other) = place(&name) {
-                    assert!(other <= own, "{inside}:{}: {module} uses {name}, which comes later", number + 1);
-                }
+        let code: String =
+            text.lines().filter(|l| !l.trim_start().starts_with("//")).map(|l| format!("{l}\n")).collect();
+        for name in used(&code, depth) {
+            if let Some(other) = place(name) {
+                assert!(other <= own, "{inside}: {module} uses {name}, which comes later");
             }
         }
     }

@@ -4,13 +4,13 @@
 mod cases;
 
 use cases::cases;
-use mtz::architecture::{self, Task};
+use mtz::architecture::{self, NetworkSpec};
 use mtz::data::Archive;
 use mtz::error::Error;
 use mtz::graph::Graph;
 use mtz::onnx;
 use mtz::op::{Relu, Squeeze};
-use mtz::plan::Joint;
+use mtz::sharing::Joint;
 use mtz::tensor::{Dim, Shape, Tensor};
 
 #[track_caller]
@@ -21,7 +21,7 @@ fn says(error: &Error, message: &str, hint: &str) {
 
 #[test]
 fn weights_that_are_no_numbers_are_named() {
-    let task = Task { input: vec![1, 28, 28], outputs: 10, mean: vec![], std: vec![] };
+    let task = NetworkSpec { input: vec![1, 28, 28], outputs: 10, mean: vec![], std: vec![] };
     let graph = architecture::build("lenet-300-100", &task, 0.1, 0).unwrap();
     for wrong in [f32::NAN, f32::INFINITY] {
         let broken = graph.with_constants(|id, tensor| {

@@ -293,7 +293,7 @@ fn a_bias_of_one_number_is_not_a_layers() {
         let sum = b.node(Add, &[product, c]);
         let hidden = b.node(Relu, &[sum]);
         let y = b.node(MatMul, &[hidden, v]);
-        let joint = mtz::plan::Joint::single("a".into(), b.output(y)).unwrap();
+        let joint = mtz::sharing::Joint::single("a".into(), b.output(y)).unwrap();
         let member = &joint.members[0];
         assert_eq!(
             member.layers.iter().map(|l| l.folded(&member.graph).len()).collect::<Vec<_>>(),

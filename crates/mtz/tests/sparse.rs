@@ -1,24 +1,25 @@
 //! Sparse networks: what must hold for any masks.
 #![allow(clippy::unwrap_used)]
 
-use mtz::architecture::{self, Task as Shape};
-use mtz::assemble;
-use mtz::data::{Dataset, Feed, Normalisation, Samples};
+use mtz::architecture::{self, NetworkSpec as Shape};
+use mtz::data::{Dataset, Feed, Normalisation, SampleSource};
 use mtz::error::Result;
 use mtz::graph::Graph;
-use mtz::merge::{Recipe, Share};
-use mtz::pipeline::{Plan, Task, zip};
-use mtz::plan::{Joint, Layer, Refit};
+use mtz::joint_file;
+use mtz::merge::Recipe;
 use mtz::prune::{Method, allocate, prune};
 use mtz::random;
+use mtz::sharing::Share;
+use mtz::sharing::{Joint, Layer, Refit};
 use mtz::statistics::Calibration;
+use mtz::zip::{TaskData, ZipOptions, zip};
 use proptest::prelude::*;
 use std::ops::ControlFlow;
 
 /// Images with a few bright spots.
 struct Spots;
 
-impl Samples for Spots {
+impl SampleSource for Spots {
     fn len(&self) -> usize {
         200
     }
@@ -80,19 +81,19 @@ proptest! {
         let architecture = if conv { "lenet-5" } else { "lenet-300-100" };
         let networks = [thinned(&network(architecture, seed), a, seed), thinned(&network(architecture, seed + 1), b, seed + 1)];
         let feed = feed(&networks[0]);
-        let tasks = ["a", "b"].map(|name| Task { test: None, ..Task::whole(name, &feed, &feed) });
+        let tasks = ["a", "b"].map(|name| TaskData { test: None, ..TaskData::whole(name, &feed, &feed) });
         let single = |(name, g): (&str, &Graph)| Joint::single(name.into(), g.clone()).unwrap();
-        let start = Joint::beside(["a", "b"].into_iter().zip(&networks).map(single).collect()).unwrap();
+        let start = Joint::from_networks(["a", "b"].into_iter().zip(&networks).map(single).collect()).unwrap();
         let recipe = if paper { Recipe::Paper } else { Recipe::Best };
-        let plan = Plan { share: Share::Fraction(share), shift: 0, retrain: 0, ..Plan::new(recipe) };
-        let before = zip(start.clone(), &tasks, &plan, |_| ControlFlow::Continue(())).unwrap();
+        let options = ZipOptions::new(recipe).with(|o| { o.sharing.share = Share::Fraction(share); o.fitting.shift = 0; o.retraining.iterations = 0; });
+        let before = zip(start.clone(), &tasks, &options, |_| ControlFlow::Continue(())).unwrap();
         prop_assert!(before.joint.nonzero() <= before.nonzero_before, "{} > {}", before.joint.nonzero(), before.nonzero_before);
         // Retraining moves weights but makes no connection.
-        let again = Plan { retrain: 3, batch_size: 16, ..plan };
+        let again = options.with(|o| { o.retraining.iterations = 3; o.retraining.batch_size = 16; });
         let after = zip(start, &tasks, &again, |_| ControlFlow::Continue(())).unwrap();
         prop_assert!(after.joint.nonzero() <= before.nonzero_before);
-        let bytes = mtz::onnx::to_bytes(&assemble::to_graph(&after.joint, false).unwrap()).unwrap();
-        let file = assemble::from_graph(&mtz::onnx::parse(&bytes).unwrap()).unwrap().unwrap();
+        let bytes = mtz::onnx::to_bytes(&joint_file::to_graph(&after.joint, false).unwrap()).unwrap();
+        let file = joint_file::from_graph(&mtz::onnx::parse(&bytes).unwrap()).unwrap().unwrap();
         prop_assert_eq!(file.nonzero(), after.joint.nonzero());
         // A task that shares nothing keeps its own zeros.
         if share == 0.0 {

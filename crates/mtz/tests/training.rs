@@ -1,28 +1,29 @@
 //! What training promises: masks hold, shared weights add up, the same seed gives the same bytes.
 #![allow(clippy::unwrap_used)]
 
-use mtz::architecture::{self, Task};
-use mtz::data::{Dataset, Feed, Labels, Normalisation, Samples};
+use mtz::architecture::{self, NetworkSpec};
+use mtz::data::{Augmentation, Dataset, Feed, Labels, Normalisation, SampleSource};
+use mtz::engine::CpuEngine;
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
 use mtz::op::{Dropout, Flatten, Gemm, Op, Sigmoid, Softmax};
-use mtz::pipeline::{self, Aim, Plan};
-use mtz::plan::Joint;
 use mtz::random;
 use mtz::run::Runner;
+use mtz::sharing::Joint;
 use mtz::tensor::{Dim, Shape, Tensor};
 use mtz::train::{
-    Augmentation, Binding, Bindings, Diary, Fit, Goal, Imitation, Learner, Optimizer, OptimizerKind, Parameters,
-    Program, Report, Rule, Schedule, acclimatise, fit, learn, settle,
+    Binding, Bindings, Fit, Goal, Imitation, Learner, Optimizer, OptimizerKind, Parameters, Program, Rule, Schedule,
+    TrainingCheckpoint, TrainingReport, fit, learn, match_batch_statistics, recalibrate_batch_norm,
 };
+use mtz::zip::{self, RetrainingTarget, ZipOptions};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// Images of two kinds, bright on the left or on the right, with noise.
 struct Sides(Vec<usize>);
 
-impl Samples for Sides {
+impl SampleSource for Sides {
     fn len(&self) -> usize {
         400
     }
@@ -51,7 +52,7 @@ fn feed(graph: &Graph) -> Feed {
 }
 
 fn network(name: &str, seed: u64) -> Graph {
-    let task = Task { input: vec![1, 16, 16], outputs: 2, mean: vec![0.5], std: vec![0.3] };
+    let task = NetworkSpec { input: vec![1, 16, 16], outputs: 2, mean: vec![0.5], std: vec![0.3] };
     architecture::build(name, &task, 0.25, seed).unwrap()
 }
 
@@ -68,7 +69,7 @@ fn how(epochs: usize) -> Fit {
     Fit { epochs, rule, validation: 0.2, keep_best: true, memory: 1 << 30 }
 }
 
-fn train(name: &str, how: &Fit, threads: usize) -> Report {
+fn train(name: &str, how: &Fit, threads: usize) -> TrainingReport {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let graph = network(name, 3);
     pool.install(|| fit(&graph, &feed(&graph), &feed(&graph).all(), how, None, |_| ControlFlow::Continue(())).unwrap())
@@ -126,13 +127,13 @@ fn a_stopped_run_returns_what_it_has() {
 fn a_killed_run_goes_on_to_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    let diary = Diary::new(&path).every(Duration::ZERO);
+    let diary = TrainingCheckpoint::new(&path).every(Duration::ZERO);
     let adam = OptimizerKind::Adam { beta1: 0.9, beta2: 0.999, decoupled: true };
     for (name, optimizer) in [("resnet-20", how(1).rule.optimizer), ("lenet-5", adam)] {
         let rule = Rule { rate: 0.002, optimizer, ..how(2).rule };
         let how = Fit { validation: 0.0, keep_best: false, rule, ..how(2) };
         let graph = network(name, 3);
-        let until = |last: usize, how: &Fit, diary: Option<&Diary>| {
+        let until = |last: usize, how: &Fit, diary: Option<&TrainingCheckpoint>| {
             let mut heard = Vec::new();
             let report = fit(&graph, &feed(&graph), &feed(&graph).all(), how, diary, |news| {
                 heard.push(news.step.0);
@@ -147,7 +148,7 @@ fn a_killed_run_goes_on_to_the_same_bytes() {
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(until(2, &other, Some(&diary)).1, [1, 2]);
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-        assert_eq!(until(1, &how, Some(&Diary::new(&path))).1, [1]);
+        assert_eq!(until(1, &how, Some(&TrainingCheckpoint::new(&path))).1, [1]);
         std::fs::write(&path, &bytes).unwrap();
         let (resumed, heard) = until(usize::MAX, &how, Some(&diary));
         assert_eq!(heard, all[13..]);
@@ -279,10 +280,15 @@ fn retraining_knows_no_dropout() {
         graph.add_output(value);
         let feed = feed(&graph);
         let mut joint = Joint::single("one".into(), graph.clone()).unwrap();
-        let tasks = [pipeline::Task::whole("one", &feed, &feed)];
-        let plan = Plan { aim: Aim::Labels, batch_size: 16, ..Plan::new(Recipe::Best) };
+        let tasks = [zip::TaskData::whole("one", &feed, &feed)];
+        let options = ZipOptions::new(Recipe::Best).with(|o| {
+            o.retraining.target = RetrainingTarget::Labels;
+            o.retraining.batch_size = 16;
+        });
         let heard = |_: usize, _: &[f64]| ControlFlow::Continue(());
-        let done = pipeline::retrain(&mut joint, &tasks, &[graph], &plan, 3, None, heard).unwrap();
+        let done = zip::Retraining { tasks: &tasks, originals: &[graph], options: &options, engine: &CpuEngine }
+            .run(&mut joint, 3, None, heard)
+            .unwrap();
         assert!(done.kept > 0.0, "nothing was learned");
         let values = joint.members[0].graph.values();
         values.iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().to_vec()).collect()
@@ -301,16 +307,16 @@ fn architectures_have_the_sizes_they_are_known_for() {
         ("resnet-28", vec![3, 64, 64], 10, 5_849_952 + 2_570 + 4 * 4_064),
         ("resnet-18", vec![3, 224, 224], 1000, 11_689_512 + 9_600),
     ] {
-        let task = Task { input, outputs, mean: vec![], std: vec![] };
+        let task = NetworkSpec { input, outputs, mean: vec![], std: vec![] };
         assert_eq!(architecture::build(name, &task, 1.0, 0).unwrap().parameters(), parameters, "{name}");
     }
     // Without batch norm and at 224 pixels, VGG-16 has 138,357,544; the head of 1000 and fc6's inputs make the rest.
-    let task = Task { input: vec![3, 32, 32], outputs: 10, mean: vec![], std: vec![] };
+    let task = NetworkSpec { input: vec![3, 32, 32], outputs: 10, mean: vec![], std: vec![] };
     let vgg = architecture::build("vgg-16", &task, 1.0, 0).unwrap();
     let convolutions = 14_710_464 + 4 * 4_224;
     assert_eq!(vgg.parameters(), convolutions + (512 + 1) * 4096 + (4096 + 1) * 4096 + 4097 * 10);
     assert!(architecture::build("vgg-99", &task, 1.0, 0).is_err());
-    assert!(architecture::build("lenet-5", &Task { input: vec![784], ..task.clone() }, 1.0, 0).is_err());
+    assert!(architecture::build("lenet-5", &NetworkSpec { input: vec![784], ..task.clone() }, 1.0, 0).is_err());
     assert!(architecture::build("vgg-16", &task, f64::NAN, 0).is_err());
 }
 
@@ -326,11 +332,11 @@ fn labels_and_a_teacher_add_up() {
             [temperature.map_or(Imitation::Ignored, |temperature| Imitation::Classes { axis: 1, temperature })];
         let goal = Goal::Teacher { graph: &teacher, answers: &answers, labels, features: 0.0 };
         let samples = (0..400).collect();
-        let (weight, pace, mirrored) = (1.0, 1.0, false);
-        let learner = Learner { graph: &graph, bindings, feed: &data, samples, goal, weight, pace, mirrored };
+        let (weight, batch_factor, mirrored) = (1.0, 1.0, false);
+        let learner = Learner { graph: &graph, bindings, feed: &data, samples, goal, weight, batch_factor, mirrored };
         let mut loss = 0.0;
         let rule = Rule { rate: 0.01, optimizer: OptimizerKind::Sgd { momentum: 0.0, nesterov: false }, ..how(1).rule };
-        learn(&mut parameters, &[learner], 1, &rule, None, |_, losses, _| {
+        learn(&mut parameters, &[learner], 1, &rule, None, &CpuEngine, |_, losses, _| {
             loss = losses[0];
             Ok(ControlFlow::Continue(()))
         })
@@ -364,23 +370,32 @@ fn statistics_settle_on_all_samples() {
     };
     let mut parameters = Parameters::new();
     let bindings = Bindings::of(&graph, &mut parameters);
-    let (samples, goal, weight, pace, mirrored) = ((0..400).collect(), Goal::Labels, 1.0, 1.0, false);
-    let learner =
-        Learner { graph: &graph, bindings: bindings.clone(), feed: &data, samples, goal, weight, pace, mirrored };
+    let (samples, goal, weight, batch_factor, mirrored) = ((0..400).collect(), Goal::Labels, 1.0, 1.0, false);
+    let learner = Learner {
+        graph: &graph,
+        bindings: bindings.clone(),
+        feed: &data,
+        samples,
+        goal,
+        weight,
+        batch_factor,
+        mirrored,
+    };
     let rule = Rule { batch_size: 50, augmentation: Augmentation::default(), ..how(1).rule };
-    settle(&mut parameters, &[learner], 400, &rule).unwrap();
+    recalibrate_batch_norm(&mut parameters, &[learner], 400, &rule, &CpuEngine).unwrap();
     let settled = bindings.apply(&graph, &parameters).unwrap();
     for (c, mean) in settled[mean].constant.as_ref().unwrap().data().iter().enumerate() {
         assert!((mean - expected(c)).abs() < 1e-4, "{mean} instead of {}", expected(c));
     }
     let weights = |graph: &Graph| {
-        let layers = mtz::plan::Layer::all(graph).unwrap();
+        let layers = mtz::sharing::Layer::all(graph).unwrap();
         layers.iter().map(|l| graph[l.weight].constant.clone()).collect::<Vec<_>>()
     };
     assert_eq!(weights(&settled), weights(&graph));
 }
 
-/// Whatever images its running statistics come from: a network that retraining begins with answers as it did, and what is learned is not lost in them.
+/// Whatever images its running statistics come from: a network that retraining begins with answers as it did, and what
+/// is learned is not lost in them.
 #[test]
 fn retraining_begins_where_it_stands() {
     // Statistics as they are before any training: those of no images.
@@ -393,13 +408,13 @@ fn retraining_begins_where_it_stands() {
     });
     let mut joint = Joint::single("one".into(), shaken.unwrap()).unwrap();
     let original = Joint::single("one".into(), original).unwrap().members.remove(0).graph;
-    let (mut parameters, bindings) = joint.bind().unwrap();
-    let (samples, goal, weight, pace, mirrored) = ((0..400).collect(), Goal::Labels, 1.0, 1.0, false);
+    let (mut parameters, bindings) = mtz::train::bind(&joint).unwrap();
+    let (samples, goal, weight, batch_factor, mirrored) = ((0..400).collect(), Goal::Labels, 1.0, 1.0, false);
     let graph = joint.members[0].graph.clone();
     let own = bindings[0].clone();
-    let learner = Learner { graph: &graph, bindings: own, feed: &data, samples, goal, weight, pace, mirrored };
+    let learner = Learner { graph: &graph, bindings: own, feed: &data, samples, goal, weight, batch_factor, mirrored };
     let rule = Rule { batch_size: 50, augmentation: Augmentation::default(), ..how(1).rule };
-    acclimatise(&mut parameters, std::slice::from_ref(&learner), 400, &rule).unwrap();
+    match_batch_statistics(&mut parameters, std::slice::from_ref(&learner), 400, &rule).unwrap();
     let images = data.batch(&(0..50).collect::<Vec<_>>()).unwrap();
     let answers = |graph: &Graph| Runner::new(graph).run(std::slice::from_ref(&images)).unwrap().remove(0);
     let apart = |a: &Tensor, b: &Tensor| a.data().iter().zip(b.data()).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
@@ -407,21 +422,26 @@ fn retraining_begins_where_it_stands() {
     let moved = bindings[0].apply(&graph, &parameters).unwrap();
     assert!(apart(&answers(&graph), &answers(&moved)) < 1e-6 * size, "other answers");
     // Statistics that go with the images change next to nothing any more.
-    settle(&mut parameters, &[learner], 400, &rule).unwrap();
+    recalibrate_batch_norm(&mut parameters, &[learner], 400, &rule, &CpuEngine).unwrap();
     let settled = bindings[0].apply(&graph, &parameters).unwrap();
     assert!(apart(&answers(&graph), &answers(&settled)) < 1e-2 * size, "other statistics");
-    let tasks = [pipeline::Task::whole("one", &data, &data)];
-    let plan = Plan { batch_size: 50, rate: 1e-3, ..Plan::new(Recipe::Best) };
-    let plan = Plan { augmentation: Augmentation::default(), ..plan };
+    let tasks = [zip::TaskData::whole("one", &data, &data)];
+    let options = ZipOptions::new(Recipe::Best).with(|o| {
+        o.retraining.batch_size = 50;
+        o.retraining.rate = 1e-3;
+    });
+    let options = options.with(|o| o.retraining.augmentation = Augmentation::default());
     let heard = |_: usize, _: &[f64]| ControlFlow::Continue(());
-    let done = pipeline::retrain(&mut joint, &tasks, &[original], &plan, 8, None, heard).unwrap();
+    let done = zip::Retraining { tasks: &tasks, originals: &[original], options: &options, engine: &CpuEngine }
+        .run(&mut joint, 8, None, heard)
+        .unwrap();
     assert!(done.kept > 0.0, "nothing was learned");
 }
 
 /// A network with one output tells two classes apart by its sign.
 #[test]
 fn one_output_learns_two_classes() {
-    let task = Task { input: vec![1, 16, 16], outputs: 1, mean: vec![0.5], std: vec![0.3] };
+    let task = NetworkSpec { input: vec![1, 16, 16], outputs: 1, mean: vec![0.5], std: vec![0.3] };
     let graph = architecture::build("lenet-300-100", &task, 0.25, 3).unwrap();
     let report = fit(&graph, &feed(&graph), &feed(&graph).all(), &how(4), None, |_| ControlFlow::Continue(())).unwrap();
     assert!(report.validation.unwrap().error < 5.0);
@@ -435,7 +455,7 @@ fn a_final_softmax_or_sigmoid_learns_like_logits() {
             fit(graph, &feed(graph), &feed(graph).all(), &how(1), None, |_| ControlFlow::Continue(())).unwrap();
         report.graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().to_vec()).collect()
     };
-    let one = Task { input: vec![1, 16, 16], outputs: 1, mean: vec![0.5], std: vec![0.3] };
+    let one = NetworkSpec { input: vec![1, 16, 16], outputs: 1, mean: vec![0.5], std: vec![0.3] };
     let yes_or_no = architecture::build("lenet-300-100", &one, 0.25, 3).unwrap();
     let softmax: Op = Softmax { axis: 1 }.into();
     for (plain, op) in [(network("lenet-300-100", 3), softmax), (yes_or_no, Op::Sigmoid(Sigmoid))] {

@@ -1,10 +1,10 @@
 //! Hidden units can be reordered in any network without changing what it computes.
 #![allow(clippy::unwrap_used)]
 
-use mtz::architecture::{self, Task};
-use mtz::plan::permute_hidden;
+use mtz::architecture::{self, NetworkSpec};
 use mtz::random;
 use mtz::run::Runner;
+use mtz::sharing::permute_hidden;
 use mtz::tensor::Tensor;
 
 fn outputs(graph: &mtz::graph::Graph) -> Vec<Tensor> {
@@ -41,7 +41,7 @@ fn architectures_keep_their_outputs() {
     for architecture in architecture::ALL {
         let channels = if architecture.name.starts_with("lenet") { 1 } else { 3 };
         let side = if channels == 1 { 28 } else { 32 };
-        let task = Task { input: vec![channels, side, side], outputs: 10, mean: vec![0.5], std: vec![0.25] };
+        let task = NetworkSpec { input: vec![channels, side, side], outputs: 10, mean: vec![0.5], std: vec![0.25] };
         let graph = architecture::build(architecture.name, &task, 0.5, 1).unwrap();
         let moved = check(architecture.name, &graph);
         assert!(moved > 0.8, "{}: only {moved:.2} of the weights moved", architecture.name);

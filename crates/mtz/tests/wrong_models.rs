@@ -7,18 +7,18 @@
 mod noise;
 mod small;
 
-use mtz::assemble;
 use mtz::graph::{Graph, ValueId};
-use mtz::linalg::Moments;
-use mtz::merge::{self, Align, Matching, Recipe, Share, Streams, merge_layer};
+use mtz::joint_file;
+use mtz::merge::{self, Align, Matching, Recipe, Streams, merge_layer};
 use mtz::onnx;
 use mtz::op::{Add, Concat, Conv, Gemm, GlobalAveragePool, Mul, Softmax, Transpose, Window};
-use mtz::pipeline::Plan;
-use mtz::plan::{Joint, Layer, Member};
 use mtz::random;
-use mtz::statistics::Seen;
+use mtz::sharing::Share;
+use mtz::sharing::{Joint, Layer, Member};
+use mtz::statistics::LayerStatistics;
+use mtz::statistics::Moments;
 use mtz::tensor::Tensor;
-use small::{Builder, beside, check_file, difference, in_memory, mlp, outputs, plan, single, zipped};
+use small::{Builder, beside, check_file, difference, in_memory, mlp, options, outputs, single, zipped};
 
 /// The biases of a task's layers.
 fn biases(member: &Member) -> Vec<f32> {
@@ -39,11 +39,15 @@ fn biases_survive_beside_a_network_with_normalisations() {
     for (first, second) in [(true, false), (false, true)] {
         let start = beside(&["a", "b"], &[mlp(1, first), mlp(2, second)]);
         for recipe in [Recipe::Best, Recipe::Paper] {
-            let before = zipped(&start, &plan(recipe)).joint;
+            let before = zipped(&start, &options(recipe)).joint;
             let what = format!("norms {first} {second}, {recipe:?}");
             check_file(&what, &before);
             assert!(shared(&before)[..2].iter().all(|(_, units)| *units >= 7), "{what}: {:?}", shared(&before));
-            let slow = Plan { retrain: 2, rate: 1e-9, batch_size: 8, ..plan(recipe) };
+            let slow = options(recipe).with(|o| {
+                o.retraining.iterations = 2;
+                o.retraining.rate = 1e-9;
+                o.retraining.batch_size = 8;
+            });
             let after = zipped(&start, &slow).joint;
             check_file(&format!("{what}, retrained"), &after);
             for (before, after) in before.members.iter().zip(&after.members) {
@@ -63,8 +67,11 @@ fn the_paper_s_recipe_takes_any_number_of_networks() {
         let start = beside(&["a", "b", "c", "d"][..count as usize], &graphs);
         for matching in [Matching::Greedy, Matching::Optimal, Matching::Random] {
             for share in [Share::All, Share::Fraction(0.5)] {
-                let plan = Plan { matching, share, ..plan(Recipe::Paper) };
-                check_file(&format!("{count} networks, {matching:?} {share:?}"), &zipped(&start, &plan).joint);
+                let options = options(Recipe::Paper).with(|o| {
+                    o.sharing.matching = matching;
+                    o.sharing.share = share;
+                });
+                check_file(&format!("{count} networks, {matching:?} {share:?}"), &zipped(&start, &options).joint);
             }
         }
     }
@@ -99,7 +106,8 @@ fn plus(a: &[Vec<f64>], b: &[Vec<f64>]) -> Vec<Vec<f64>> {
     a.iter().zip(b).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a + b).collect()).collect()
 }
 
-/// d and f of a fourth task for a unit that tasks 0 and 2 own: task 1's Gram matrix has no say.
+/// d and f of a fourth task for a unit that tasks 0 and 2 own: task 1's Gram matrix has no say. One long test, because
+/// both are computed again from the same networks, samples and pool of units.
 #[test]
 fn only_owners_of_a_unit_are_asked() {
     const INPUTS: usize = 5;
@@ -136,11 +144,11 @@ fn only_owners_of_a_unit_are_asked() {
         let mut moments = Moments::new(INPUTS, 0);
         moments.add(x, &[]).unwrap();
         moments.mirror();
-        Seen { moments, samples: None }
+        LayerStatistics { moments, samples: None }
     };
-    let seen: Vec<Seen> = xs.iter().map(seen).collect();
+    let seen: Vec<LayerStatistics> = xs.iter().map(seen).collect();
     let weights = [0.1, 0.2, 0.3, 0.4];
-    let options = merge::Options {
+    let merge_options = merge::MergeOptions {
         share: Share::Count(1),
         matching: Matching::Optimal,
         recipe: Recipe::Paper,
@@ -150,7 +158,7 @@ fn only_owners_of_a_unit_are_asked() {
         rounds: 0,
         seed: 0,
     };
-    let merged = merge_layer(&mut joint, 0, &seen, &weights, false, &options).unwrap();
+    let merged = merge_layer(&mut joint, 0, &seen, &weights, false, &merge_options).unwrap();
 
     let gram = |t: usize| -> Vec<Vec<f64>> {
         let at = |s: usize, i: usize| if i == INPUTS { 1.0 } else { f64::from(xs[t][s * INPUTS + i]) };
@@ -173,7 +181,11 @@ fn only_owners_of_a_unit_are_asked() {
         }
     }
     let mean = all.iter().sum::<f64>() / all.len() as f64;
-    assert!((merged.typical - mean).abs() < 1e-4 * mean, "the mean of d is {}, not {mean}", merged.typical);
+    assert!(
+        (merged.typical_distance - mean).abs() < 1e-4 * mean,
+        "the mean of d is {}, not {mean}",
+        merged.typical_distance
+    );
     // The second unit of task 3 joins that of tasks 0 and 2.
     let joined = joint.members[3].units[0][1];
     assert_eq!([joint.members[0].units[0][1], joint.members[2].units[0][1]], [joined; 2]);
@@ -207,12 +219,15 @@ fn names_of_tasks_and_nodes_may_be_anything() {
         let start = beside(&names, &graphs);
         for share in [Share::All, Share::Fraction(0.5)] {
             let folder = tempfile::tempdir().unwrap();
-            let plan = Plan { share, checkpoint: Some(folder.path().to_owned()), ..plan(Recipe::Best) };
-            let joint = zipped(&start, &plan).joint;
+            let options = options(Recipe::Best).with(|o| {
+                o.sharing.share = share;
+                o.resources.checkpoint = Some(folder.path().to_owned());
+            });
+            let joint = zipped(&start, &options).joint;
             let back = check_file(&format!("{names:?}"), &joint);
             assert_eq!(back.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>(), names);
             // What was kept on the way can be read, and is the same model.
-            let again = zipped(&start, &plan).joint;
+            let again = zipped(&start, &options).joint;
             assert!(difference(&in_memory(&joint), &in_memory(&again)) < 1e-6, "{names:?}: checkpoint");
         }
     }
@@ -249,7 +264,7 @@ fn positions_that_nobody_knows_are_private() {
     // All weights of the first layer are shared, of the second the biases alone, of the head nothing.
     for (graphs, expected) in [([grouped(1), grouped(2)], 6 * (2 * 9 + 1) + 6), ([halved(1), halved(2)], 6 * 10 + 5)] {
         for recipe in [Recipe::Best, Recipe::Paper] {
-            let joint = zipped(&beside(&["a", "b"], &graphs), &plan(recipe)).joint;
+            let joint = zipped(&beside(&["a", "b"], &graphs), &options(recipe)).joint;
             check_file("private positions", &joint);
             assert_eq!(joint.parameters().1, expected, "{recipe:?}");
         }
@@ -262,7 +277,7 @@ fn check_heads(what: &str, graphs: [Graph; 2], heads: &[&str]) -> Joint {
     let start = beside(&["a", "b"], &graphs);
     let mut last = None;
     for recipe in [Recipe::Best, Recipe::Paper] {
-        let joint = zipped(&start, &plan(recipe)).joint;
+        let joint = zipped(&start, &options(recipe)).joint;
         check_file(what, &joint);
         for (name, units) in shared(&joint) {
             assert_eq!(units == 0, heads.contains(&name.as_str()), "{what}, {recipe:?}: {name} shares {units} units");
@@ -400,7 +415,14 @@ fn networks_of_output_layers_alone_share_nothing() {
     let graphs = [network(1), network(2)];
     let start = beside(&["a", "b"], &graphs);
     // With retraining too: there is no layer to retrain for.
-    let joint = zipped(&start, &Plan { retrain: 2, batch_size: 8, ..plan(Recipe::Best) }).joint;
+    let joint = zipped(
+        &start,
+        &options(Recipe::Best).with(|o| {
+            o.retraining.iterations = 2;
+            o.retraining.batch_size = 8;
+        }),
+    )
+    .joint;
     check_file("heads alone", &joint);
     assert_eq!(joint.parameters().1, 0);
     let expected: Vec<Tensor> = graphs.iter().flat_map(outputs).collect();
@@ -427,9 +449,14 @@ fn layers_may_use_the_same_weights() {
     let start = beside(&["a", "b"], &[tied(1), tied(2)]);
     for recipe in [Recipe::Best, Recipe::Paper] {
         for share in [Share::All, Share::Fraction(0.5), Share::Count(0)] {
-            let joint = zipped(&start, &Plan { share, ..plan(recipe) }).joint;
+            let joint = zipped(&start, &options(recipe).with(|o| o.sharing.share = share)).joint;
             check_file("tied weights", &joint);
-            let slow = Plan { share, retrain: 1, rate: 1e-9, batch_size: 8, ..plan(recipe) };
+            let slow = options(recipe).with(|o| {
+                o.sharing.share = share;
+                o.retraining.iterations = 1;
+                o.retraining.rate = 1e-9;
+                o.retraining.batch_size = 8;
+            });
             check_file("tied weights, retrained", &zipped(&start, &slow).joint);
         }
     }
@@ -465,7 +492,7 @@ fn layers_are_matched_by_the_graph_not_by_the_order_in_the_file() {
         assert!(difference(&outputs(&a), &outputs(&b)) < 1e-6);
         let start = beside(&["a", "b"], &[a.clone(), b]);
         for recipe in [Recipe::Best, Recipe::Paper] {
-            let joint = zipped(&start, &Plan { ridge: 1e-6, ..plan(recipe) }).joint;
+            let joint = zipped(&start, &options(recipe).with(|o| o.fitting.ridge = 1e-6)).joint;
             check_file("branches", &joint);
             for member in &joint.members {
                 let moved = difference(&outputs(&a), &outputs(&member.graph));
@@ -474,7 +501,7 @@ fn layers_are_matched_by_the_graph_not_by_the_order_in_the_file() {
             assert!(shared(&joint).iter().all(|(name, units)| (name == "head") == (*units == 0)));
         }
     }
-    let error = Joint::beside(vec![
+    let error = Joint::from_networks(vec![
         single("a", &branches(1, &[1, 3], &[0, 1])),
         single("b", &branches(1, &[1, 3, 3], &[0, 1, 2])),
     ]);
@@ -510,9 +537,13 @@ fn a_residual_network_beside_one_without_sums() {
                     [(Recipe::Best, Align::All), (Recipe::Best, Align::Shared), (Recipe::Paper, Align::All)]
                 {
                     let share = Share::Fraction(0.5);
-                    let plan = Plan { streams, share, align: Some(align), ..plan(recipe) };
+                    let options = options(recipe).with(|o| {
+                        o.sharing.streams = streams;
+                        o.sharing.share = share;
+                        o.sharing.align = Some(align);
+                    });
                     let what = format!("{kinds:?} {count} {streams:?} {recipe:?} {align:?}");
-                    let joint = zipped(&start, &plan).joint;
+                    let joint = zipped(&start, &options).joint;
                     check_file(&what, &joint);
                     check_alignment(&what, &joint, align);
                 }
@@ -545,16 +576,28 @@ fn what_a_joint_model_shares_stays_equal_when_a_task_joins() {
     let start = beside(&["a", "b"], &[three_layers(1, true), three_layers(2, true)]);
     for share in [Share::All, Share::Fraction(0.5)] {
         for streams in [Streams::First, Streams::Last, Streams::One] {
-            let first = zipped(&start, &Plan { share, streams, align: Some(Align::All), ..plan(Recipe::Best) }).joint;
+            let first = zipped(
+                &start,
+                &options(Recipe::Best).with(|o| {
+                    o.sharing.share = share;
+                    o.sharing.streams = streams;
+                    o.sharing.align = Some(Align::All);
+                }),
+            )
+            .joint;
             for residual in [true, false] {
                 let parts = || vec![first.clone(), single("c", &three_layers(3, residual))];
                 for (recipe, now) in
                     [(Recipe::Paper, Streams::Last), (Recipe::Best, Streams::Last), (Recipe::Best, Streams::First)]
                 {
-                    let start = Joint::beside(parts()).unwrap();
+                    let start = Joint::from_networks(parts()).unwrap();
                     let what = format!("{share:?} {streams:?}, then {recipe:?} {now:?} residual {residual}");
-                    let plan = Plan { share, streams: now, align: Some(Align::All), ..plan(recipe) };
-                    check_file(&what, &zipped(&start, &plan).joint);
+                    let options = options(recipe).with(|o| {
+                        o.sharing.share = share;
+                        o.sharing.streams = now;
+                        o.sharing.align = Some(Align::All);
+                    });
+                    check_file(&what, &zipped(&start, &options).joint);
                 }
             }
         }
@@ -565,8 +608,8 @@ fn what_a_joint_model_shares_stays_equal_when_a_task_joins() {
 #[test]
 fn numbers_in_the_metadata_are_hostile() {
     let start = beside(&["a", "b"], &[mlp(1, false), mlp(2, false)]);
-    let joint = zipped(&start, &plan(Recipe::Best)).joint;
-    let mut graph = assemble::to_graph(&joint, false).unwrap();
+    let joint = zipped(&start, &options(Recipe::Best)).joint;
+    let mut graph = joint_file::to_graph(&joint, false).unwrap();
     let text = &mut graph.metadata.iter_mut().find(|(key, _)| key == "mtz.joint").unwrap().1;
     // Shared units of all layers keep equal numbers, only far beyond what can be added to.
     let mut json: serde_json::Value = serde_json::from_str(text).unwrap();
@@ -580,10 +623,10 @@ fn numbers_in_the_metadata_are_hostile() {
         }
     }
     *text = json.to_string();
-    let back = assemble::from_graph(&onnx::parse(&onnx::to_bytes(&graph).unwrap()).unwrap()).unwrap().unwrap();
+    let back = joint_file::from_graph(&onnx::parse(&onnx::to_bytes(&graph).unwrap()).unwrap()).unwrap().unwrap();
     assert_eq!(back.parameters(), joint.parameters());
-    let start = Joint::beside(vec![back, single("c", &mlp(3, false))]).unwrap();
-    let joined = zipped(&start, &plan(Recipe::Best)).joint;
+    let start = Joint::from_networks(vec![back, single("c", &mlp(3, false))]).unwrap();
+    let joined = zipped(&start, &options(Recipe::Best)).joint;
     check_file("large numbers", &joined);
     assert_eq!(joined.parameters().1, joint.parameters().1);
 }
@@ -592,9 +635,9 @@ fn numbers_in_the_metadata_are_hostile() {
 #[test]
 fn a_joint_model_that_was_trained_elsewhere_is_refused() {
     let start = beside(&["a", "b"], &[mlp(1, false), mlp(2, false)]);
-    let joint = zipped(&start, &plan(Recipe::Best)).joint;
+    let joint = zipped(&start, &options(Recipe::Best)).joint;
     let parts = |joint: Joint| vec![joint, single("c", &mlp(3, false))];
-    assert!(Joint::beside(parts(joint.clone())).is_ok());
+    assert!(Joint::from_networks(parts(joint.clone())).is_ok());
     for bias in [false, true] {
         let mut changed = joint.clone();
         let member = &mut changed.members[1];
@@ -605,7 +648,7 @@ fn a_joint_model_that_was_trained_elsewhere_is_refused() {
             Tensor::new(tensor.shape().to_vec(), tensor.data().iter().map(|x| x + by).collect())
         };
         member.graph = member.graph.with_constants(moved).unwrap();
-        let error = Joint::beside(parts(changed)).unwrap_err().to_string();
+        let error = Joint::from_networks(parts(changed)).unwrap_err().to_string();
         assert!(error.contains("b has other numbers") && error.contains("fc2"), "{error}");
     }
 }

@@ -3,14 +3,15 @@
 
 mod noise;
 
-use mtz::architecture::{self, Task as Shape};
-use mtz::assemble;
+use mtz::architecture::{self, NetworkSpec as Shape};
 use mtz::data::{self, Feed, Normalisation, OpenOptions, Part};
 use mtz::graph::Graph;
-use mtz::merge::{Align, Matching, Recipe, Share};
-use mtz::pipeline::{Plan, Task, Zipped, zip};
-use mtz::plan::{FreeNorm, Joint, Layer, permute_hidden};
+use mtz::joint_file;
+use mtz::merge::{Align, Matching, Recipe};
 use mtz::run::Runner;
+use mtz::sharing::Share;
+use mtz::sharing::{FreeNorm, Joint, Layer, permute_hidden};
+use mtz::zip::{TaskData, ZipOptions, Zipped, zip};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -28,25 +29,27 @@ fn digits(graph: &Graph, part: Part) -> Feed {
     Feed::new(data, graph, Normalisation::default()).unwrap()
 }
 
-fn plan(share: Share, recipe: Recipe) -> Plan {
-    Plan {
-        share,
-        matching: Matching::Optimal,
-        ridge: if recipe == Recipe::Best { 1e-3 } else { 1e-9 },
-        calibration: 1000,
-        shift: 0,
-        retrain: 0,
-        batch_size: 32,
-        ..Plan::new(recipe)
-    }
+fn options(share: Share, recipe: Recipe) -> ZipOptions {
+    ZipOptions::new(recipe).with(|o| {
+        o.sharing.share = share;
+        o.sharing.matching = Matching::Optimal;
+        o.fitting.ridge = if recipe == Recipe::Best { 1e-3 } else { 1e-9 };
+        o.fitting.calibration = 1000;
+        o.fitting.shift = 0;
+        o.retraining.iterations = 0;
+        o.retraining.batch_size = 32;
+    })
 }
 
-fn together(parts: Vec<Joint>, plan: &Plan) -> Zipped {
-    let start = Joint::beside(parts).unwrap();
+fn together(parts: Vec<Joint>, options: &ZipOptions) -> Zipped {
+    let start = Joint::from_networks(parts).unwrap();
     let test = digits(&start.members[0].graph, Part::Test);
-    let task = |m: &mtz::plan::Member| Task { test: Some((&test, (0..500).collect())), ..Task::new(&m.name, &test) };
-    let tasks: Vec<Task> = start.members.iter().map(task).collect();
-    zip(start, &tasks, plan, |_| ControlFlow::Continue(())).unwrap()
+    let task = |m: &mtz::sharing::Member| TaskData {
+        test: Some((&test, (0..500).collect())),
+        ..TaskData::new(&m.name, &test)
+    };
+    let tasks: Vec<TaskData> = start.members.iter().map(task).collect();
+    zip(start, &tasks, options, |_| ControlFlow::Continue(())).unwrap()
 }
 
 fn single(name: &str, graph: Graph) -> Joint {
@@ -71,7 +74,7 @@ fn a_permutation_is_found() {
         let a = network(architecture, 1);
         let b = permute_hidden(&a, 7).unwrap();
         for recipe in [Recipe::Paper, Recipe::Best] {
-            let zipped = together(vec![single("a", a.clone()), single("b", b.clone())], &plan(Share::All, recipe));
+            let zipped = together(vec![single("a", a.clone()), single("b", b.clone())], &options(Share::All, recipe));
             assert_eq!(zipped.layers.last().unwrap().error_after, zipped.error_before);
             for (member, original) in zipped.joint.members.iter().zip([&a, &b]) {
                 let off = distance(&outputs(original), &outputs(&member.graph));
@@ -90,7 +93,7 @@ fn a_permutation_is_found() {
 fn nothing_shared_is_the_original_bit_for_bit() {
     let (a, b) = (network("lenet-5", 1), network("lenet-5", 2));
     for recipe in [Recipe::Paper, Recipe::Best] {
-        let zipped = together(vec![single("a", a.clone()), single("b", b.clone())], &plan(Share::Count(0), recipe));
+        let zipped = together(vec![single("a", a.clone()), single("b", b.clone())], &options(Share::Count(0), recipe));
         let file = onnx_and_back(&zipped.joint);
         for (original, member) in [&a, &b].into_iter().zip(&file.members) {
             let weights = |g: &Graph| {
@@ -108,8 +111,11 @@ fn nothing_shared_is_the_original_bit_for_bit() {
 fn units_with_nothing_in_common_can_be_one() {
     let networks = vec![single("a", network("resnet-20", 1)), single("b", network("resnet-20", 2))];
     let private = vec![("conv1".to_owned(), Share::Count(0))];
-    let plan = Plan { share_of: private, align: Some(Align::Shared), ..plan(Share::All, Recipe::Best) };
-    let zipped = together(networks, &plan);
+    let options = options(Share::All, Recipe::Best).with(|o| {
+        o.sharing.share_of = private;
+        o.sharing.align = Some(Align::Shared);
+    });
+    let zipped = together(networks, &options);
     assert_eq!(zipped.layers[0].merged.shared, 0);
     assert!(zipped.layers[1].merged.shared > 0);
     let (first, back) = (&zipped.joint, onnx_and_back(&zipped.joint));
@@ -120,8 +126,8 @@ fn units_with_nothing_in_common_can_be_one() {
 }
 
 fn onnx_and_back(joint: &Joint) -> Joint {
-    let bytes = mtz::onnx::to_bytes(&assemble::to_graph(joint, false).unwrap()).unwrap();
-    assemble::from_graph(&mtz::onnx::parse(&bytes).unwrap()).unwrap().unwrap()
+    let bytes = mtz::onnx::to_bytes(&joint_file::to_graph(joint, false).unwrap()).unwrap();
+    joint_file::from_graph(&mtz::onnx::parse(&bytes).unwrap()).unwrap().unwrap()
 }
 
 /// The file holds each shared number once, and gives back the same model.
@@ -129,8 +135,8 @@ fn onnx_and_back(joint: &Joint) -> Joint {
 fn the_file_is_the_model() {
     let networks = || (1..4).map(|seed| single(&format!("task {seed}"), network("lenet-300-100", seed))).collect();
     for share in [Share::All, Share::Fraction(0.5), Share::Count(3)] {
-        let zipped = together(networks(), &plan(share, Recipe::Best));
-        let graph = assemble::to_graph(&zipped.joint, true).unwrap();
+        let zipped = together(networks(), &options(share, Recipe::Best));
+        let graph = joint_file::to_graph(&zipped.joint, true).unwrap();
         assert_eq!((graph.inputs().len(), graph.outputs().len()), (1, 3));
         let (stored, shared) = zipped.joint.parameters();
         let numbers: usize = graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().len()).sum();
@@ -151,11 +157,11 @@ fn the_file_is_the_model() {
 fn a_task_joins_a_joint_model() {
     let first = together(
         (1..3).map(|seed| single(&format!("t{seed}"), network("lenet-300-100", seed))).collect(),
-        &plan(Share::All, Recipe::Best),
+        &options(Share::All, Recipe::Best),
     );
     let before = first.joint.parameters();
     let joined =
-        together(vec![first.joint, single("t3", network("lenet-300-100", 3))], &plan(Share::All, Recipe::Best));
+        together(vec![first.joint, single("t3", network("lenet-300-100", 3))], &options(Share::All, Recipe::Best));
     let after = joined.joint.parameters();
     let head = joined.joint.members[0].layers.last().unwrap();
     assert_eq!(after.0, before.0 + head.units * (head.columns() + 1) + NORMALISATION);
@@ -165,7 +171,7 @@ fn a_task_joins_a_joint_model() {
 /// Shared units are one number in all tasks, also after retraining.
 #[test]
 fn shared_weights_stay_one() {
-    let how = Plan { retrain: 5, ..plan(Share::Fraction(0.5), Recipe::Best) };
+    let how = options(Share::Fraction(0.5), Recipe::Best).with(|o| o.retraining.iterations = 5);
     let zipped = together((1..3).map(|seed| single(&format!("t{seed}"), network("lenet-5", seed))).collect(), &how);
     assert_eq!(zipped.iterations, 15);
     let mut seen = std::collections::BTreeMap::new();
@@ -189,12 +195,12 @@ fn shared_weights_stay_one() {
 fn networks_that_do_not_match_are_refused() {
     let error = |a: &str, b: &str| {
         let parts = vec![single("a", network(a, 1)), single("b", network(b, 2))];
-        Joint::beside(parts).err().map(|e| e.to_string()).unwrap_or_default()
+        Joint::from_networks(parts).err().map(|e| e.to_string()).unwrap_or_default()
     };
     let text = error("lenet-5", "lenet-300-100");
     assert!(text.contains("a has 4 layers, b has 3, 2 of them correspond"), "{text}");
     assert!(text.contains(r#"layer 1 is "conv1" (Conv 5×5) in a"#) && text.contains(r#""fc1" (Gemm) in b"#), "{text}");
-    let twice = Joint::beside(vec![single("a", network("lenet-5", 1)), single("a", network("lenet-5", 2))]);
+    let twice = Joint::from_networks(vec![single("a", network("lenet-5", 1)), single("a", network("lenet-5", 2))]);
     assert!(twice.unwrap_err().to_string().contains("two tasks"));
 }
 
@@ -208,10 +214,10 @@ fn sizes_may_differ() {
     let (a, b) = (build(28, 10, 0.2), build(14, 3, 0.1));
     let feeds = [noise::noise(&a, 300), noise::noise(&b, 300)];
     for calibration in [300, 60] {
-        let start = Joint::beside(vec![single("a", a.clone()), single("b", b.clone())]).unwrap();
-        let tasks = ["a", "b"].iter().zip(&feeds).map(|(name, feed)| Task::new(name, feed));
-        let tasks: Vec<Task> = tasks.collect();
-        let how = Plan { calibration, ..plan(Share::All, Recipe::Best) };
+        let start = Joint::from_networks(vec![single("a", a.clone()), single("b", b.clone())]).unwrap();
+        let tasks = ["a", "b"].iter().zip(&feeds).map(|(name, feed)| TaskData::new(name, feed));
+        let tasks: Vec<TaskData> = tasks.collect();
+        let how = options(Share::All, Recipe::Best).with(|o| o.fitting.calibration = calibration);
         let zipped = zip(start, &tasks, &how, |_| ControlFlow::Continue(())).unwrap();
         // 30 of 60 units are shared, each with the 196 pixels both have.
         assert_eq!(zipped.layers[0].merged.shared, 30);
@@ -230,7 +236,7 @@ fn sizes_may_differ() {
 #[test]
 fn random_sharing_copies_weights() {
     let (a, b) = (network("lenet-300-100", 1), network("lenet-300-100", 2));
-    let how = Plan { matching: Matching::Random, ..plan(Share::All, Recipe::Paper) };
+    let how = options(Share::All, Recipe::Paper).with(|o| o.sharing.matching = Matching::Random);
     let zipped = together(vec![single("a", a.clone()), single("b", b.clone())], &how);
     let rows = |graph: &Graph| {
         let layer = &Layer::all(graph).unwrap()[0];
@@ -254,23 +260,24 @@ fn a_common_input_needs_one_shape() {
     let other = Shape { input: vec![1, 20, 20], outputs: 10, mean: vec![0.13], std: vec![0.31] };
     let other = architecture::build("lenet-300-100", &other, 0.2, 2).unwrap();
     let (a, b) = (network("lenet-300-100", 1), network("lenet-300-100", 2));
-    let same = Joint::beside(vec![single("a", a.clone()), single("b", b)]).unwrap();
-    assert!(assemble::check_common_input(&same).is_ok());
-    let different = Joint::beside(vec![single("a", a), single("b", other)]).unwrap();
-    let error = assemble::to_graph(&different, true).unwrap_err().to_string();
+    let same = Joint::from_networks(vec![single("a", a.clone()), single("b", b)]).unwrap();
+    assert!(joint_file::check_common_input(&same).is_ok());
+    let different = Joint::from_networks(vec![single("a", a), single("b", other)]).unwrap();
+    let error = joint_file::to_graph(&different, true).unwrap_err().to_string();
     assert!(error.contains("the input of b is [N, 1, 20, 20], that of a is [N, 1, 28, 28]"), "{error}");
 }
 
-/// Whatever the paper's recipe does to the sums of pre-activation blocks, normalised they have the mean and deviation they had.
+/// Whatever the paper's recipe does to the sums of pre-activation blocks, normalised they have the mean and deviation
+/// they had.
 #[test]
 fn normalisations_behind_sums_answer_as_before() {
     let shape = Shape { input: vec![3, 16, 16], outputs: 4, mean: vec![0.4; 3], std: vec![0.6; 3] };
     let network = |seed| architecture::build("resnet-20-v2", &shape, 0.25, seed).unwrap();
-    let start = Joint::beside(vec![single("a", network(1)), single("b", network(2))]).unwrap();
+    let start = Joint::from_networks(vec![single("a", network(1)), single("b", network(2))]).unwrap();
     let feed = noise::noise(&start.members[0].graph, 60);
-    let tasks = ["a", "b"].map(|name| Task { test: None, ..Task::whole(name, &feed, &feed) });
+    let tasks = ["a", "b"].map(|name| TaskData { test: None, ..TaskData::whole(name, &feed, &feed) });
     let before = start.clone();
-    let zipped = zip(start, &tasks, &plan(Share::All, Recipe::Paper), |_| ControlFlow::Continue(())).unwrap();
+    let zipped = zip(start, &tasks, &options(Share::All, Recipe::Paper), |_| ControlFlow::Continue(())).unwrap();
     let spread = |graph: &Graph, value| -> Vec<(f32, f32)> {
         let images = feed.batch(&(0..60).collect::<Vec<_>>()).unwrap();
         let seen = Runner::with_taps(graph, &[value]).run(&[images]).unwrap().remove(0);

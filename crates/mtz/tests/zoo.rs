@@ -1,28 +1,31 @@
-//! Any network and itself with its units in another order are one network: for exported networks of many kinds and for our own.
+//! Any network and itself with its units in another order are one network: for exported networks of many kinds and for
+//! our own.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cases;
 mod noise;
 
-use mtz::architecture::{self, Task as Shape};
-use mtz::assemble;
+use mtz::architecture::{self, NetworkSpec as Shape};
 use mtz::error::Result;
 use mtz::graph::{Graph, ValueId};
-use mtz::merge::{Align, Recipe, Share, Streams};
+use mtz::joint_file;
+use mtz::merge::{Align, Recipe, Streams};
 use mtz::onnx;
 use mtz::op::{Add, BatchNormalization, Conv, Flatten, Gemm, GlobalAveragePool, MaxPool, Op, Relu, Window};
-use mtz::pipeline::{Plan, Task, Zipped, zip};
-use mtz::plan::{Joint, permute_hidden};
 use mtz::run::Runner;
+use mtz::sharing::Share;
+use mtz::sharing::{Joint, permute_hidden};
 use mtz::tensor::{Dim, Tensor};
+use mtz::zip::{TaskData, ZipOptions, Zipped, zip};
 use noise::noise;
 use std::ops::ControlFlow;
 
-fn zipped(a: &Graph, b: &Graph, plan: &Plan) -> Result<Zipped> {
-    let start = Joint::beside(vec![Joint::single("a".into(), a.clone())?, Joint::single("b".into(), b.clone())?])?;
-    let feed = noise(a, plan.calibration);
-    let task = |name: &str| Task::new(name, &feed);
-    zip(start, &[task("a"), task("b")], plan, |_| ControlFlow::Continue(()))
+fn zipped(a: &Graph, b: &Graph, options: &ZipOptions) -> Result<Zipped> {
+    let start =
+        Joint::from_networks(vec![Joint::single("a".into(), a.clone())?, Joint::single("b".into(), b.clone())?])?;
+    let feed = noise(a, options.fitting.calibration);
+    let task = |name: &str| TaskData::new(name, &feed);
+    zip(start, &[task("a"), task("b")], options, |_| ControlFlow::Continue(()))
 }
 
 fn difference(a: &[Tensor], b: &[Tensor]) -> f32 {
@@ -32,14 +35,21 @@ fn difference(a: &[Tensor], b: &[Tensor]) -> f32 {
     a.iter().zip(&b).fold(0.0f32, |m, (a, b)| m.max((a - b).abs())) / scale
 }
 
-/// Zips a network with its own permutation; says how far outputs moved and which part of the parameters is left of two networks.
+/// Zips a network with its own permutation; says how far outputs moved and which part of the parameters is left of two
+/// networks.
 fn with_itself(name: &str, graph: &Graph, recipe: Recipe, streams: Streams) -> (f32, f64) {
     let other = permute_hidden(graph, 3).unwrap();
-    let plan = Plan { calibration: 24, shift: 0, retrain: 0, streams, ridge: 1e-6, ..Plan::new(recipe) };
-    let joint = zipped(graph, &other, &plan).unwrap_or_else(|e| panic!("{name}: {e}")).joint;
+    let options = ZipOptions::new(recipe).with(|o| {
+        o.fitting.calibration = 24;
+        o.fitting.shift = 0;
+        o.retraining.iterations = 0;
+        o.sharing.streams = streams;
+        o.fitting.ridge = 1e-6;
+    });
+    let joint = zipped(graph, &other, &options).unwrap_or_else(|e| panic!("{name}: {e}")).joint;
     let x = [noise(graph, 4).batch(&[0, 1, 2, 3]).unwrap()];
-    let bytes = onnx::to_bytes(&assemble::to_graph(&joint, false).unwrap()).unwrap();
-    let back = assemble::from_graph(&onnx::parse(&bytes).unwrap()).unwrap().unwrap();
+    let bytes = onnx::to_bytes(&joint_file::to_graph(&joint, false).unwrap()).unwrap();
+    let back = joint_file::from_graph(&onnx::parse(&bytes).unwrap()).unwrap().unwrap();
     let expected = Runner::new(graph).run(&x).unwrap();
     let moved = back.members.iter().map(|m| difference(&expected, &Runner::new(&m.graph).run(&x).unwrap()));
     (moved.fold(0.0, f32::max), back.parameters().0 as f64 / (2 * graph.parameters()) as f64)
@@ -51,7 +61,8 @@ const WAYS: [(Recipe, Streams); 3] =
 fn check(name: &str, graph: &Graph) {
     for (recipe, streams) in WAYS {
         let (moved, size) = with_itself(name, graph, recipe, streams);
-        // Next to nothing is shared where heads, depthwise kernels and normalisations are most of a network; but something is.
+        // Next to nothing is shared where heads, depthwise kernels and normalisations are most of a network; but
+        // something is.
         assert!(size < 0.87, "{name}: {size} of the parameters are left");
         assert!(moved < 1e-3, "{name} {recipe:?} {streams:?}: outputs moved by {moved}");
     }
@@ -85,7 +96,8 @@ fn our_own_networks_find_themselves() {
     }
 }
 
-/// A small Xception (Chollet 2017): separable convolutions without an activation inside, pooled residual blocks with a strided shortcut, plain ones with none.
+/// A small Xception (Chollet 2017): separable convolutions without an activation inside, pooled residual blocks with a
+/// strided shortcut, plain ones with none.
 struct Xception {
     graph: Graph,
     weights: u64,
@@ -172,8 +184,8 @@ fn a_network_of_separable_convolutions_finds_itself() {
     check("xception", &Xception::build());
 }
 
-/// Half of the filters shared: the file holds what the model counts, gives back the same model, and weights from units that are only
-/// aligned are stored once too.
+/// Half of the filters shared: the file holds what the model counts, gives back the same model, and weights from units
+/// that are only aligned are stored once too.
 #[test]
 fn aligned_inputs_save_more() {
     let shape = Shape { input: vec![3, 16, 16], outputs: 5, mean: vec![], std: vec![] };
@@ -183,15 +195,21 @@ fn aligned_inputs_save_more() {
     for align in [Align::Shared, Align::All] {
         for streams in [Streams::Last, Streams::First, Streams::One] {
             let share = Share::Fraction(0.5);
-            let plan =
-                Plan { share, align: Some(align), streams, calibration: 16, retrain: 0, ..Plan::new(Recipe::Best) };
-            let joint = zipped(&a, &b, &plan).unwrap().joint;
-            let graph = assemble::to_graph(&joint, false).unwrap();
+            let options = ZipOptions::new(Recipe::Best).with(|o| {
+                o.sharing.share = share;
+                o.sharing.align = Some(align);
+                o.sharing.streams = streams;
+                o.fitting.calibration = 16;
+                o.retraining.iterations = 0;
+            });
+            let joint = zipped(&a, &b, &options).unwrap().joint;
+            let graph = joint_file::to_graph(&joint, false).unwrap();
             let stored: usize = graph.values().iter().filter_map(|v| v.constant.as_ref()).map(|t| t.data().len()).sum();
             let (parameters, shared) = joint.parameters();
             assert_eq!(stored, parameters, "{align:?} {streams:?}");
             assert!(shared > 0 && parameters + shared == a.parameters() + b.parameters(), "{align:?} {streams:?}");
-            let back = assemble::from_graph(&onnx::parse(&onnx::to_bytes(&graph).unwrap()).unwrap()).unwrap().unwrap();
+            let back =
+                joint_file::from_graph(&onnx::parse(&onnx::to_bytes(&graph).unwrap()).unwrap()).unwrap().unwrap();
             assert_eq!(back.parameters(), joint.parameters());
             sizes.push(parameters);
         }

@@ -1,12 +1,12 @@
 //! Table 1 of the paper: two LeNets for the same task, dense or sparse, all hidden units shared.
 
-use super::{Figure, Outcome, Workshop, beside, mean};
-use crate::show;
+use super::{Context, Figure, Outcome, beside, mean};
+use crate::terminal;
 use mtz::chart::{Chart, Series};
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::{Matching, Recipe};
-use mtz::pipeline::{Aim, Plan, errors};
+use mtz::zip::{RetrainingTarget, ZipOptions, errors};
 use serde_json::{Value, json};
 
 /// A row of Table 1.
@@ -103,24 +103,25 @@ impl Pair {
     }
 }
 
-pub fn run(workshop: &Workshop) -> Result<Outcome> {
+pub fn run(context: &Context) -> Result<Outcome> {
     let (mut json, mut series) = (serde_json::Map::new(), Vec::new());
-    let wanted = |row: &&Row| row.sparse == workshop.args.sparse && workshop.wants(row.architecture);
+    let wanted = |row: &&Row| row.sparse == context.args.sparse && context.wants(row.architecture);
     for row in ROWS.iter().filter(wanted) {
         let one = |i: usize| {
             let sparse = if row.sparse { "-sparse" } else { "" };
             let key = format!("lenet-{}{sparse}-{i}", row.architecture);
             let number = 2 * i as u64 + 1;
             let network = |n| match row.sparse {
-                false => workshop.network(row.architecture, "mnist", n),
-                true => workshop.sparse_network(row.architecture, "mnist", n, SPARSITY),
+                false => context.network(row.architecture, "mnist", n),
+                true => context.sparse_network(row.architecture, "mnist", n, SPARSITY),
             };
             let pair = [network(number)?, network(number + 1)?];
-            let known = workshop.notebook(&pair).remember(&key, || Ok(measure(workshop, row, i, &pair)?.to_json()))?;
+            let known =
+                context.results_kept(&pair).remember(&key, || Ok(measure(context, row, i, &pair)?.to_json()))?;
             Ok(Pair::from_json(&known))
         };
-        let pairs: Vec<Pair> = (0..workshop.pairs(row.pairs)).map(one).collect::<Result<_>>()?;
-        workshop.tell(&describe(row, &pairs));
+        let pairs: Vec<Pair> = (0..context.pairs(row.pairs)).map(one).collect::<Result<_>>()?;
+        context.tell(&describe(row, &pairs));
         json.insert(row.architecture.to_owned(), to_json(row, &pairs));
         let zero = increase(&pairs, |p| p.best).point(0.0);
         let rest = row.budgets.iter().enumerate().map(|(i, &n)| increase(&pairs, |p| p.after(i)).point(n as f64));
@@ -130,7 +131,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     let chart = Chart {
         title: format!(
             "Two {}LeNets in one, all hidden units shared",
-            if workshop.args.sparse { "sparse " } else { "" }
+            if context.args.sparse { "sparse " } else { "" }
         ),
         x_label: "iterations of retraining, without labels".into(),
         y_label: "increase of the error, points".into(),
@@ -141,33 +142,38 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     Ok(Outcome { json: Value::Object(json), charts: vec![(String::new(), chart)] })
 }
 
-fn measure(workshop: &Workshop, row: &Row, index: usize, [a, b]: &[Graph; 2]) -> Result<Pair> {
-    let bench = workshop.bench("mnist", a)?;
+fn measure(context: &Context, row: &Row, index: usize, [a, b]: &[Graph; 2]) -> Result<Pair> {
+    let bench = context.bench("mnist", a)?;
     let tasks = ["a", "b"].map(|name| bench.task(name));
     let start = || beside(&[("a", a), ("b", b)]);
     let what = format!("{} pair {}", row.architecture, index + 1);
-    let once = |plan: &Plan| workshop.zip(start()?, &tasks, plan, &what);
-    let seed = workshop.common.seed.wrapping_add(index as u64);
+    let once = |options: &ZipOptions| context.zip(start()?, &tasks, options, &what);
+    let seed = context.common.seed.wrapping_add(index as u64);
     let both = start()?;
-    let without = |recipe| Plan { retrain: 0, seed, ..Plan::suited(recipe, &both) };
-    let first_and_last = |zipped: &mtz::pipeline::Zipped| {
-        let of = |layer: Option<&mtz::pipeline::LayerReport>| layer.map_or(f64::NAN, |l| mean(&l.error_after));
+    let without = |recipe| {
+        ZipOptions::suited(recipe, &both).with(|o| {
+            o.retraining.iterations = 0;
+            o.seed = seed;
+        })
+    };
+    let first_and_last = |zipped: &mtz::zip::Zipped| {
+        let of = |layer: Option<&mtz::zip::LayerReport>| layer.map_or(f64::NAN, |l| mean(&l.error_after));
         (of(zipped.layers.first()), of(zipped.layers.last()))
     };
-    let random = once(&Plan { matching: Matching::Random, ..without(Recipe::Paper) })?;
+    let random = once(&without(Recipe::Paper).with(|o| o.sharing.matching = Matching::Random))?;
     let paper = once(&without(Recipe::Paper))?;
     let hidden = paper.layers.len().max(1);
-    let paper_retrained = once(&Plan { retrain: row.paper.2 / hidden, ..without(Recipe::Paper) })?;
-    let plan = without(Recipe::Best);
-    let best = once(&plan)?;
-    let after = |plan: &Plan, iterations: usize| -> Result<f64> {
+    let paper_retrained = once(&without(Recipe::Paper).with(|o| o.retraining.iterations = row.paper.2 / hidden))?;
+    let options = without(Recipe::Best);
+    let best = once(&options)?;
+    let after = |options: &ZipOptions, iterations: usize| -> Result<f64> {
         let mut joint = best.joint.clone();
         let originals = [a.clone(), b.clone()];
-        workshop.retrain(&mut joint, &tasks, &originals, plan, iterations, row.architecture)?;
-        Ok(mean(&errors(&joint.graphs(), &tasks, plan)?))
+        context.retrain(&mut joint, &tasks, &originals, options, iterations, row.architecture)?;
+        Ok(mean(&errors(&joint.graphs(), &tasks, options)?))
     };
-    let retrained = row.budgets.iter().map(|&iterations| after(&plan, iterations)).collect::<Result<_>>()?;
-    let labelled = after(&Plan { aim: Aim::Labels, ..plan.clone() }, row.paper.2)?;
+    let retrained = row.budgets.iter().map(|&iterations| after(&options, iterations)).collect::<Result<_>>()?;
+    let labelled = after(&options.clone().with(|o| o.retraining.target = RetrainingTarget::Labels), row.paper.2)?;
     Ok(Pair {
         before: mean(&best.error_before),
         nonzero: (best.nonzero_before, best.joint.nonzero()),
@@ -235,13 +241,13 @@ fn describe(row: &Row, pairs: &[Pair]) -> String {
             100.0 * SPARSITY.0,
             "mtz prune --global",
             SPARSITY.1,
-            show::grouped(pair.nonzero.0 as u64),
-            show::grouped(pair.nonzero.1 as u64)
+            terminal::grouped(pair.nonzero.0 as u64),
+            terminal::grouped(pair.nonzero.1 as u64)
         ),
         _ => String::new(),
     };
     let pairs = pairs.len();
-    format!("{}{sparse}\n{pairs} pairs: mean (lowest to highest)\n{}\n{end}", row.architecture, show::table(&rows))
+    format!("{}{sparse}\n{pairs} pairs: mean (lowest to highest)\n{}\n{end}", row.architecture, terminal::table(&rows))
 }
 
 fn to_json(row: &Row, pairs: &[Pair]) -> Value {

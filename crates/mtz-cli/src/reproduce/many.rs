@@ -1,36 +1,39 @@
 //! More than two: three and five LeNet-300-100 in one, and a fifth that joins a joint model of four.
 
-use super::{Figure, Outcome, Workshop, beside, series};
-use crate::show;
+use super::{Context, Figure, Outcome, beside, series};
+use crate::terminal;
 use mtz::chart::Chart;
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
-use mtz::pipeline::{Plan, Task, Zipped};
-use mtz::plan::Joint;
+use mtz::sharing::Joint;
+use mtz::zip::{TaskData, ZipOptions, Zipped};
 use serde_json::{Value, json};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-pub fn run(workshop: &Workshop) -> Result<Outcome> {
+pub fn run(context: &Context) -> Result<Outcome> {
     let networks: Vec<Graph> =
-        (1..=NAMES.len() as u64).map(|n| workshop.network("lenet-300-100", "mnist", n)).collect::<Result<_>>()?;
-    let bench = workshop.bench("mnist", &networks[0])?;
-    let tasks: Vec<Task> = NAMES.iter().map(|name| bench.task(name)).collect();
+        (1..=NAMES.len() as u64).map(|n| context.network("lenet-300-100", "mnist", n)).collect::<Result<_>>()?;
+    let bench = context.bench("mnist", &networks[0])?;
+    let tasks: Vec<TaskData> = NAMES.iter().map(|name| bench.task(name)).collect();
     let named: Vec<(&str, &Graph)> = NAMES.iter().copied().zip(&networks).collect();
     let (mut rows, mut json) =
         (vec![["networks", "retraining", "parameters", "of", "increase"].map(str::to_owned).to_vec()], Vec::new());
-    for retrain in [0, Plan::new(Recipe::Best).retrain] {
-        let plan = Plan { retrain, seed: workshop.common.seed, ..Plan::new(Recipe::Best) };
+    for retrain in [0, ZipOptions::new(Recipe::Best).retraining.iterations] {
+        let options = ZipOptions::new(Recipe::Best).with(|o| {
+            o.retraining.iterations = retrain;
+            o.seed = context.common.seed;
+        });
         let zip = |start: Joint, what: &str| {
             let count = start.members.len();
-            workshop.zip(start, &tasks[..count], &plan, what)
+            context.zip(start, &tasks[..count], &options, what)
         };
         let three = zip(beside(&named[..3])?, "three networks")?;
         let four = zip(beside(&named[..4])?, "four networks")?;
         let five = zip(beside(&named)?, "five networks")?;
         let fifth = Joint::single(NAMES[4].to_owned(), networks[4].clone())?;
-        let joined = zip(Joint::beside(vec![four.joint.clone(), fifth])?, "a fifth joins four")?;
+        let joined = zip(Joint::from_networks(vec![four.joint.clone(), fifth])?, "a fifth joins four")?;
         let results = [("three", &three), ("four", &four), ("five", &five), ("four, then a fifth", &joined)];
         for (name, zipped) in results {
             let separate: Vec<f64> =
@@ -41,7 +44,7 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
             rows.push(vec![
                 name.to_owned(),
                 zipped.iterations.to_string(),
-                show::grouped(after as u64),
+                terminal::grouped(after as u64),
                 format!("{:.1} %", 100.0 * after as f64 / before),
                 increase.show(true),
             ]);
@@ -49,9 +52,9 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
                               "parameters_separate": before, "increase": increase.json() }));
         }
     }
-    workshop.tell(&format!(
+    context.tell(&format!(
         "LeNet-300-100 for MNIST, all hidden units shared; increase of the error in points: mean (lowest to highest) over tasks\n{}",
-        show::table(&rows)
+        terminal::table(&rows)
     ));
     let half = json.len() / 2;
     let curve = |name: &str, runs: &[Value]| {

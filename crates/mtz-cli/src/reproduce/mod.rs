@@ -13,21 +13,23 @@ mod vgg;
 use crate::args::{Common, Experiment, Reproduce};
 use crate::outputs;
 use crate::progress::{Rate, Stages, Training};
-use crate::show;
+use crate::terminal;
 use crate::train::build_for;
 use crate::zip::run_with_bar;
 use clap::ValueEnum;
 use mtz::chart::{Chart, Point, Series};
-use mtz::data::{Feed, Normalisation, Part, without_a_tenth};
+use mtz::data::Augmentation;
+use mtz::data::{Feed, Normalisation, Part, holdout_split};
+use mtz::engine::CpuEngine;
 use mtz::error::{Error, Result};
 use mtz::fingerprint::Fingerprint;
 use mtz::graph::Graph;
 use mtz::merge::Recipe;
-use mtz::pipeline::{Plan, Task, Zipped, retrain};
-use mtz::plan::{Joint, permute_hidden};
 use mtz::prune::{Method, allocate, prune};
+use mtz::sharing::{Joint, permute_hidden};
 use mtz::statistics::Calibration;
-use mtz::train::{Augmentation, Diary, Fit, Rule, fit};
+use mtz::train::{Fit, Rule, TrainingCheckpoint, fit};
+use mtz::zip::{Retraining, Sources, TaskData, ZipOptions, Zipped};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -46,16 +48,16 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
     let file = args.only.as_ref().map_or_else(|| name.clone(), |only| format!("{name}-{only}"));
     let path = args.output.join(format!("{file}.json"));
     outputs::check(&path, args.force, &[&args.data_dir])?;
-    let workshop = Workshop { args, common };
+    let context = Context { args, common };
     let outcome = match args.experiment {
-        Experiment::Lenet => lenet::run(&workshop)?,
-        Experiment::Sharing => sharing::run(&workshop)?,
-        Experiment::Tasks => tasks::run(&workshop)?,
-        Experiment::Many => many::run(&workshop)?,
-        Experiment::Pruning => pruning::run(&workshop)?,
-        Experiment::Vgg => vgg::run(&workshop)?,
-        Experiment::Resnet => resnet::run(&workshop)?,
-        Experiment::Split => split::run(&workshop)?,
+        Experiment::Lenet => lenet::run(&context)?,
+        Experiment::Sharing => sharing::run(&context)?,
+        Experiment::Tasks => tasks::run(&context)?,
+        Experiment::Many => many::run(&context)?,
+        Experiment::Pruning => pruning::run(&context)?,
+        Experiment::Vgg => vgg::run(&context)?,
+        Experiment::Resnet => resnet::run(&context)?,
+        Experiment::Split => split::run(&context)?,
     };
     let mut json = json!({ "version": 1, "experiment": name, "seed": common.seed });
     if let (Value::Object(all), Value::Object(own)) = (&mut json, outcome.json) {
@@ -68,9 +70,9 @@ pub fn run(args: &Reproduce, common: &Common) -> Result<ExitCode> {
     // Last: while it is missing, the experiment is unfinished and may be gone on with.
     outputs::write_text(&path, &(text + "\n"))?;
     if common.json {
-        show::result(&json.to_string());
+        terminal::result(&json.to_string());
     } else {
-        show::note(&format!("written to {}", path.display()));
+        terminal::note(&format!("written to {}", path.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -83,56 +85,57 @@ pub struct Outcome {
 }
 
 /// Data and trained networks for experiments.
-pub struct Workshop<'a> {
+pub struct Context<'a> {
     pub args: &'a Reproduce,
     pub common: &'a Common,
 }
 
 /// How a network is made.
-pub struct Making {
+pub struct TrainingSpec {
     /// In units of the usual width.
     pub width: f64,
     /// Of training, if not the usual ones.
     pub epochs: Option<usize>,
-    /// Whether training leaves out the tenth of the samples that budgets are measured on: on samples they have learned by heart, networks lose more than on others.
+    /// Whether training leaves out the tenth of the samples that budgets are measured on: on samples they have learned
+    /// by heart, networks lose more than on others.
     pub unseen_tenth: bool,
 }
 
-impl Default for Making {
+impl Default for TrainingSpec {
     fn default() -> Self {
         Self { width: 1.0, epochs: None, unseen_tenth: false }
     }
 }
 
 /// A set of data, as networks of one input shape see it.
-pub struct Bench {
+pub struct TaskFeeds {
     pub train: Feed,
     pub test: Feed,
     mirrored: bool,
 }
 
-impl Bench {
+impl TaskFeeds {
     /// A task with all of the data.
-    pub fn task(&self, name: &str) -> Task<'_> {
-        Task { mirrored: self.mirrored, ..Task::whole(name, &self.train, &self.test) }
+    pub fn task(&self, name: &str) -> TaskData<'_> {
+        TaskData { mirrored: self.mirrored, ..TaskData::whole(name, &self.train, &self.test) }
     }
 }
 
-impl Workshop<'_> {
+impl Context<'_> {
     /// Shows a part of the result: experiments take long, and what is known should not wait for the rest.
     pub fn tell(&self, text: &str) {
         if !self.common.json {
-            show::result(text);
-            show::result("");
+            terminal::result(text);
+            terminal::result("");
         }
     }
 
     /// Where figures about these networks are kept.
-    pub fn notebook<'n>(&self, networks: impl IntoIterator<Item = &'n Graph>) -> Notebook<'_> {
+    pub fn results_kept<'n>(&self, networks: impl IntoIterator<Item = &'n Graph>) -> ResultCache<'_> {
         let mut mark = Fingerprint::default();
         networks.into_iter().for_each(|network| mark.network(network));
         let mark: String = mark.finish().chars().take(8).collect();
-        Notebook { output: &self.args.output, behind: format!("{}-{mark}", self.common.seed) }
+        ResultCache { output: &self.args.output, behind: format!("{}-{mark}", self.common.seed) }
     }
 
     /// Whether an architecture takes part (`--only`).
@@ -146,20 +149,21 @@ impl Workshop<'_> {
     }
 
     /// The data for networks like this one.
-    pub fn bench(&self, name: &str, graph: &Graph) -> Result<Bench> {
+    pub fn bench(&self, name: &str, graph: &Graph) -> Result<TaskFeeds> {
         let subject = Subject::named(name)?;
         let feed = |part| Feed::new(self.dataset(subject, part)?, graph, Normalisation::default());
-        Ok(Bench { train: feed(Part::Train)?, test: feed(Part::Test)?, mirrored: subject.flip })
+        Ok(TaskFeeds { train: feed(Part::Train)?, test: feed(Part::Test)?, mirrored: subject.flip })
     }
 
-    /// A trained network with its hidden units in random order: from an earlier run, or trained now as `mtz train --permute` does.
+    /// A trained network with its hidden units in random order: from an earlier run, or trained now as `mtz train
+    /// --permute` does.
     pub fn network(&self, architecture: &str, data: &str, number: u64) -> Result<Graph> {
-        self.network_in(architecture, &Making::default(), data, number)
+        self.network_in(architecture, &TrainingSpec::default(), data, number)
     }
 
     /// The same, made in another way.
-    pub fn network_in(&self, architecture: &str, making: &Making, data: &str, number: u64) -> Result<Graph> {
-        let Making { width, epochs, unseen_tenth } = *making;
+    pub fn network_in(&self, architecture: &str, training: &TrainingSpec, data: &str, number: u64) -> Result<Graph> {
+        let TrainingSpec { width, epochs, unseen_tenth } = *training;
         let subject = Subject::named(data)?;
         let seed = self.common.seed.wrapping_add(number).wrapping_add(subject.seed);
         let folder = self.args.output.join("networks");
@@ -174,21 +178,21 @@ impl Workshop<'_> {
         let dataset = self.dataset(subject, Part::Train)?;
         let start = build_for(&dataset, architecture, width, &Normalisation::default(), seed)?;
         let feed = Feed::new(dataset, &start, Normalisation::default())?;
-        let samples = if unseen_tenth { without_a_tenth(&feed.all()).0 } else { feed.all() };
+        let samples = if unseen_tenth { holdout_split(&feed.all()).0 } else { feed.all() };
         let usual = Fit::usual(&start);
         let augmentation = Augmentation { flip: subject.flip, ..usual.rule.augmentation };
         let epochs = epochs.unwrap_or(usual.epochs);
         let how = Fit { epochs, rule: Rule { seed, augmentation, ..usual.rule }, ..usual };
-        let diary = Diary::new(&path.with_extension("training"));
+        let checkpoint = TrainingCheckpoint::new(&path.with_extension("training"));
         let bar = Training::new(self.common.quiet);
-        let report = fit(&start, &feed, &samples, &how, Some(&diary), |news| {
+        let report = fit(&start, &feed, &samples, &how, Some(&checkpoint), |news| {
             bar.advance(news.step, format!("training {architecture} {seed} for {data}, loss {:.4}", news.loss));
             ControlFlow::Continue(())
         })?;
         bar.finish();
         let graph = permute_hidden(&report.graph, seed)?;
         mtz::onnx::write(&graph, &path)?;
-        diary.close();
+        checkpoint.close();
         Ok(graph)
     }
 
@@ -196,11 +200,11 @@ impl Workshop<'_> {
     pub fn networks_for(
         &self,
         architecture: &str,
-        making: &Making,
+        training: &TrainingSpec,
         tasks: &[(&str, usize)],
-    ) -> Result<(Vec<Graph>, Vec<Bench>)> {
+    ) -> Result<(Vec<Graph>, Vec<TaskFeeds>)> {
         let network = |(task, epochs): &(&str, usize)| {
-            self.network_in(architecture, &Making { epochs: Some(*epochs), ..*making }, task, 1)
+            self.network_in(architecture, &TrainingSpec { epochs: Some(*epochs), ..*training }, task, 1)
         };
         let networks: Vec<Graph> = tasks.iter().map(network).collect::<Result<_>>()?;
         let benches = tasks.iter().zip(&networks).map(|((task, _), network)| self.bench(task, network));
@@ -223,36 +227,36 @@ impl Workshop<'_> {
         }
         let dense = self.network(architecture, data, number)?;
         let bench = self.bench(data, &dense)?;
-        let plan = Plan { seed, ..Plan::new(Recipe::Best) };
+        let options = ZipOptions::new(Recipe::Best).with(|o| o.seed = seed);
         let order = mtz::random::permutation(seed, bench.train.len());
-        let samples: Vec<usize> = order.into_iter().take(plan.calibration).collect();
+        let samples: Vec<usize> = order.into_iter().take(options.fitting.calibration).collect();
         let from = Calibration::new(&bench.train, samples, seed);
         let bar = Stages::new(self.common.quiet);
         bar.advance((0.0, 1.0), &format!("{architecture} {seed}"), "pruning");
-        let shares = allocate(&dense, &from, sparsity, plan.memory, |_, _| ControlFlow::Continue(()))?;
-        let listen = |_: usize, _: &mtz::plan::Layer| ControlFlow::Continue(());
-        let pruned = prune(&dense, &from, &shares, Method::BrainSurgeon, plan.memory, listen)?;
+        let shares = allocate(&dense, &from, sparsity, options.resources.memory, |_, _| ControlFlow::Continue(()))?;
+        let listen = |_: usize, _: &mtz::sharing::Layer| ControlFlow::Continue(());
+        let pruned = prune(&dense, &from, &shares, Method::BrainSurgeon, options.resources.memory, listen)?;
         let tasks = [bench.task("sparse")];
         let mut joint = Joint::single("sparse".into(), pruned.graph)?;
         bar.finish();
-        self.retrain(&mut joint, &tasks, &[dense], &plan, iterations, architecture)?;
+        self.retrain(&mut joint, &tasks, &[dense], &options, iterations, architecture)?;
         let member = joint.members.pop().ok_or_else(|| Error::model("nothing was pruned"))?;
         mtz::onnx::write(&member.graph, &path)?;
         Ok(member.graph)
     }
 
     /// Zips with a line of progress.
-    pub fn zip(&self, start: Joint, tasks: &[Task], plan: &Plan, what: &str) -> Result<Zipped> {
-        run_with_bar(start, tasks, plan, self.common, &format!("{what}: "))
+    pub fn zip(&self, start: Joint, tasks: &[TaskData], options: &ZipOptions, what: &str) -> Result<Zipped> {
+        run_with_bar(start, tasks, options, Sources::default(), self.common, &format!("{what}: "))
     }
 
     /// Retrains with a line of progress; a run that was stopped goes on.
     pub fn retrain(
         &self,
         joint: &mut Joint,
-        tasks: &[Task],
+        tasks: &[TaskData],
         networks: &[Graph],
-        plan: &Plan,
+        options: &ZipOptions,
         iterations: usize,
         what: &str,
     ) -> Result<()> {
@@ -261,32 +265,41 @@ impl Workshop<'_> {
         let folder = self.args.output.join("measured");
         std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
         let name = what.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        let diary = Diary::new(&folder.join(format!("{name}.training")));
-        retrain(joint, tasks, networks, plan, iterations, Some(&diary), |i, _| {
+        let checkpoint = TrainingCheckpoint::new(&folder.join(format!("{name}.training")));
+        let retraining = Retraining { tasks, originals: networks, options, engine: &CpuEngine };
+        retraining.run(joint, iterations, Some(&checkpoint), |i, _| {
             let now = format!("retraining {i}/{iterations}{}", rate.at(i));
             bar.advance((i as f64, iterations as f64), what, &now);
             ControlFlow::Continue(())
         })?;
-        diary.close();
+        checkpoint.close();
         bar.finish();
         Ok(())
     }
 }
 
-/// What is known about some networks from earlier runs: what takes long can be stopped and goes on where it was. Of other networks, other things are known.
-pub struct Notebook<'a> {
+/// What is known about some networks from earlier runs: what takes long can be stopped and goes on where it was. Of
+/// other networks, other things are known.
+pub struct ResultCache<'a> {
     output: &'a Path,
     /// Behind the names of files: the seed, and a mark of the networks.
     behind: String,
 }
 
-impl<'a> Notebook<'a> {
+impl<'a> ResultCache<'a> {
     /// The part of it about one way to zip: what another plan led to is not known here.
-    pub fn of(&self, plan: &Plan) -> Notebook<'a> {
+    pub fn of(&self, options: &ZipOptions) -> ResultCache<'a> {
         let mut mark = Fingerprint::default();
-        mark.text(&format!("{} {:?}", env!("CARGO_PKG_VERSION"), Plan { checkpoint: None, memory: 0, ..plan.clone() }));
+        mark.text(&format!(
+            "{} {:?}",
+            env!("CARGO_PKG_VERSION"),
+            options.clone().with(|o| {
+                o.resources.checkpoint = None;
+                o.resources.memory = 0;
+            })
+        ));
         let mark: String = mark.finish().chars().take(6).collect();
-        Notebook { output: self.output, behind: format!("{}-{mark}", self.behind) }
+        ResultCache { output: self.output, behind: format!("{}-{mark}", self.behind) }
     }
 
     /// A figure from an earlier run, or measured now.
@@ -311,11 +324,11 @@ impl<'a> Notebook<'a> {
     pub fn kept(&self, name: &str, make: impl FnOnce() -> Result<Joint>) -> Result<Joint> {
         let path = self.output.join("networks").join(format!("{name}-{}.onnx", self.behind));
         if path.exists() {
-            let joint = mtz::assemble::from_graph(&mtz::onnx::read(&path)?)?;
+            let joint = mtz::joint_file::from_graph(&mtz::onnx::read(&path)?)?;
             return joint.ok_or_else(|| Error::model(format!("{} is no joint model", path.display())));
         }
         let joint = make()?;
-        mtz::onnx::write(&mtz::assemble::to_graph(&joint, false)?, &path)?;
+        mtz::onnx::write(&mtz::joint_file::to_graph(&joint, false)?, &path)?;
         Ok(joint)
     }
 }
@@ -329,7 +342,7 @@ pub fn series(name: &str, from: usize, values: impl IntoIterator<Item = f64>) ->
 /// Networks beside each other, with names for their tasks.
 pub fn beside(networks: &[(&str, &Graph)]) -> Result<Joint> {
     let parts = networks.iter().map(|(name, graph)| Joint::single((*name).to_owned(), (*graph).clone()));
-    Joint::beside(parts.collect::<Result<_>>()?)
+    Joint::from_networks(parts.collect::<Result<_>>()?)
 }
 
 /// The mean over tasks; NaN where there was no test data.

@@ -1,14 +1,15 @@
-//! Table 4 of the paper: five residual networks for five tasks, 90 % of the filters of every layer shared. CIFAR-10 and UTKFace stand in for
-//! CIFAR-100 and UCF101, which are not to be had everywhere: only increases can be compared.
+//! Table 4 of the paper: five residual networks for five tasks, 90 % of the filters of every layer shared. CIFAR-10 and
+//! UTKFace stand in for CIFAR-100 and UCF101, which are not to be had everywhere: only increases can be compared.
 
-use super::{Making, Outcome, Workshop, beside, series};
-use crate::show;
+use super::{Context, Outcome, TrainingSpec, beside, series};
+use crate::terminal;
 use mtz::chart::Chart;
+use mtz::data::Augmentation;
 use mtz::error::Result;
-use mtz::merge::{Recipe, Share};
-use mtz::pipeline::{Aim, Plan, Task, errors};
-use mtz::plan::{Joint, Member};
-use mtz::train::Augmentation;
+use mtz::merge::Recipe;
+use mtz::sharing::Share;
+use mtz::sharing::{Joint, Member};
+use mtz::zip::{RetrainingTarget, TaskData, ZipOptions, errors};
 use serde_json::{Value, json};
 
 /// The paper's network at half its width, so that five of them can be trained here.
@@ -20,7 +21,8 @@ const TASKS: [(&str, usize); 5] =
 const SHARE: f64 = 0.9;
 /// Iterations at the end, all tasks in each; the networks were trained for 11,700 (CIFAR-10) to 2,400.
 const ITERATIONS: usize = 6000;
-/// In units of the usual rate. With this rate and weight decay the result was reached; so many iterations with others were not compared.
+/// In units of the usual rate. With this rate and weight decay the result was reached; so many iterations with others
+/// were not compared.
 const RATE: f32 = 3.0;
 const WEIGHT_DECAY: f32 = 0.02;
 
@@ -35,43 +37,41 @@ const PAPER: [(&str, f64, f64); 5] = [
 /// Its joint network, in networks.
 const PAPER_SIZE: f64 = 1.5;
 
-pub fn run(workshop: &Workshop) -> Result<Outcome> {
+pub fn run(context: &Context) -> Result<Outcome> {
     let (networks, benches) =
-        workshop.networks_for(ARCHITECTURE, &Making { width: WIDTH, ..Making::default() }, &TASKS)?;
+        context.networks_for(ARCHITECTURE, &TrainingSpec { width: WIDTH, ..TrainingSpec::default() }, &TASKS)?;
     let names = TASKS.map(|(name, _)| name);
-    let tasks: Vec<Task> = names.iter().zip(&benches).map(|(name, b)| b.task(name)).collect();
+    let tasks: Vec<TaskData> = names.iter().zip(&benches).map(|(name, b)| b.task(name)).collect();
     let start = beside(&names.into_iter().zip(&networks).collect::<Vec<_>>())?;
-    let usual = Plan::suited(Recipe::Best, &start);
-    let plan = Plan {
-        share: Share::Fraction(SHARE),
-        retrain: 0,
-        aim: Aim::Labels,
-        rate: RATE * usual.rate,
-        weight_decay: WEIGHT_DECAY,
-        // So many see some images often: they are changed as in training.
-        augmentation: Augmentation { shift: 2, flip: false },
-        seed: workshop.common.seed,
-        ..usual
-    };
+    let usual = ZipOptions::suited(Recipe::Best, &start);
+    let options = usual.with(|o| {
+        o.sharing.share = Share::Fraction(SHARE);
+        o.retraining.iterations = 0;
+        o.retraining.target = RetrainingTarget::Labels;
+        o.retraining.rate *= RATE;
+        o.retraining.weight_decay = WEIGHT_DECAY;
+        o.retraining.augmentation = Augmentation { shift: 2, flip: false };
+        o.seed = context.common.seed;
+    });
     let one = body(&start.members[0]);
-    let notebook = workshop.notebook(&networks).of(&plan);
-    let plan = Plan { checkpoint: Some(notebook.scratch("resnet-zip")), ..plan };
-    let all = |joint: &Joint| errors(&joint.graphs(), &tasks, &plan);
+    let results_kept = context.results_kept(&networks).of(&options);
+    let options = options.with(|o| o.resources.checkpoint = Some(results_kept.scratch("resnet-zip")));
+    let all = |joint: &Joint| errors(&joint.graphs(), &tasks, &options);
     let last = format!("resnet-retrained-{ITERATIONS}");
-    let before = notebook.remember("resnet-separate", || Ok(json!(all(&start)?)))?;
+    let before = results_kept.remember("resnet-separate", || Ok(json!(all(&start)?)))?;
     // The joint model is kept before retraining and after it: either may take a while.
-    let zipped =
-        notebook.kept("resnet-zipped", || Ok(workshop.zip(start.clone(), &tasks, &plan, "five networks")?.joint))?;
-    let zipped_errors = notebook.remember("resnet-zipped", || Ok(json!(all(&zipped)?)))?;
+    let zipped = results_kept
+        .kept("resnet-zipped", || Ok(context.zip(start.clone(), &tasks, &options, "five networks")?.joint))?;
+    let zipped_errors = results_kept.remember("resnet-zipped", || Ok(json!(all(&zipped)?)))?;
     let mut size = zipped.parameters().0 as f64;
     zipped.members.iter().for_each(|m| size -= head(m) as f64);
-    let retrained = notebook.kept(&last, || {
+    let retrained = results_kept.kept(&last, || {
         let mut joint = zipped.clone();
-        workshop.retrain(&mut joint, &tasks, &networks, &plan, ITERATIONS, "five networks")?;
+        context.retrain(&mut joint, &tasks, &networks, &options, ITERATIONS, "five networks")?;
         Ok(joint)
     })?;
-    let after = notebook.remember(&last, || Ok(json!(all(&retrained)?)))?;
-    report(workshop, size / one as f64, &[before, zipped_errors, after])
+    let after = results_kept.remember(&last, || Ok(json!(all(&retrained)?)))?;
+    report(context, size / one as f64, &[before, zipped_errors, after])
 }
 
 /// Parameters of the last layer.
@@ -84,7 +84,7 @@ fn body(member: &Member) -> usize {
     member.graph.parameters() - head(member)
 }
 
-fn report(workshop: &Workshop, size: f64, errors: &[Value; 3]) -> Result<Outcome> {
+fn report(context: &Context, size: f64, errors: &[Value; 3]) -> Result<Outcome> {
     let value = |of: &Value, t: usize| of[t].as_f64().unwrap_or(f64::NAN);
     let mean = |of: &dyn Fn(usize) -> f64| (0..TASKS.len()).map(of).sum::<f64>() / TASKS.len() as f64;
     let mut head = vec!["error %".to_owned(), "networks".to_owned()];
@@ -104,13 +104,13 @@ fn report(workshop: &Workshop, size: f64, errors: &[Value; 3]) -> Result<Outcome
     ];
     let increase = mean(&|t| value(after, t) - value(before, t));
     let paper = mean(&|t| PAPER[t].2 - PAPER[t].1);
-    workshop.tell(&format!(
+    context.tell(&format!(
         "five ResNet-28 of half the usual width, {:.0} % of the filters of every layer shared, {ITERATIONS} iterations of retraining\n\
          networks are counted without their last layer\n\
          the paper's tasks are {}: only increases compare\n{}\nmean increase {increase:+.2} (paper {paper:+.2})",
         100.0 * SHARE,
         PAPER.map(|p| p.0).join(", "),
-        show::table(&rows)
+        terminal::table(&rows)
     ));
     let json = json!({
         "architecture": ARCHITECTURE, "width": WIDTH, "share": SHARE, "iterations": ITERATIONS, "tasks": TASKS.map(|t| t.0), "epochs": TASKS.map(|t| t.1),
@@ -129,7 +129,7 @@ fn report(workshop: &Workshop, size: f64, errors: &[Value; 3]) -> Result<Outcome
             series("the paper's joint network", 0, PAPER.iter().map(|p| p.2 - p.1)),
         ],
         places: TASKS.map(|t| t.0.to_owned()).to_vec(),
-        apart: true,
+        categories: true,
         ..Chart::default()
     };
     Ok(Outcome { json, charts: vec![(String::new(), chart)] })

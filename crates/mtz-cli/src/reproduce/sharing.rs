@@ -1,11 +1,12 @@
 //! Figure 3 of the paper: error against the number of shared neurons, first in the first layer, then in the second too.
 
-use super::{Figure, Outcome, Workshop, beside, mean};
-use crate::show;
+use super::{Context, Figure, Outcome, beside, mean};
+use crate::terminal;
 use mtz::chart::{Chart, Series};
 use mtz::error::Result;
-use mtz::merge::{Matching, Recipe, Share};
-use mtz::pipeline::Plan;
+use mtz::merge::{Matching, Recipe};
+use mtz::sharing::Share;
+use mtz::zip::ZipOptions;
 use serde_json::{Value, json};
 
 const ARCHITECTURE: &str = "lenet-300-100";
@@ -18,17 +19,17 @@ const METHODS: [(&str, Recipe, Option<Matching>); 3] = [
     ("best recipe", Recipe::Best, None),
 ];
 
-pub fn run(workshop: &Workshop) -> Result<Outcome> {
+pub fn run(context: &Context) -> Result<Outcome> {
     // errors[layer][method][count] over all pairs
     let mut errors: Vec<Vec<Vec<Vec<f64>>>> =
         STEPS.iter().map(|(_, counts)| vec![vec![Vec::new(); counts.len()]; METHODS.len()]).collect();
     let mut before = Vec::new();
-    let pairs = workshop.pairs(5);
+    let pairs = context.pairs(5);
     for pair in 0..pairs {
         let number = 2 * pair as u64 + 1;
-        let network = |n| workshop.network(ARCHITECTURE, "mnist", n);
+        let network = |n| context.network(ARCHITECTURE, "mnist", n);
         let (a, b) = (network(number)?, network(number + 1)?);
-        let bench = workshop.bench("mnist", &a)?;
+        let bench = context.bench("mnist", &a)?;
         let tasks = ["a", "b"].map(|name| bench.task(name));
         for (m, (_, recipe, matching)) in METHODS.iter().enumerate() {
             for (layer, (_, counts)) in STEPS.iter().enumerate() {
@@ -42,11 +43,16 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
                         std::cmp::Ordering::Greater => Share::Count(0),
                     };
                     let share_of = names.take(STEPS.len()).enumerate().map(|(l, name)| (name, share(l))).collect();
-                    let usual = Plan::new(*recipe);
-                    let seed = workshop.common.seed.wrapping_add(pair as u64);
-                    let matching = matching.unwrap_or(usual.matching);
-                    let plan = Plan { share_of, matching, retrain: 0, seed, ..usual };
-                    let zipped = workshop.zip(start, &tasks, &plan, &format!("pair {} of {pairs}", pair + 1))?;
+                    let usual = ZipOptions::new(*recipe);
+                    let seed = context.common.seed.wrapping_add(pair as u64);
+                    let matching = matching.unwrap_or(usual.sharing.matching);
+                    let options = usual.with(|o| {
+                        o.sharing.share_of = share_of;
+                        o.sharing.matching = matching;
+                        o.retraining.iterations = 0;
+                        o.seed = seed;
+                    });
+                    let zipped = context.zip(start, &tasks, &options, &format!("pair {} of {pairs}", pair + 1))?;
                     errors[layer][m][c].push(zipped.layers.last().map_or(f64::NAN, |l| mean(&l.error_after)));
                     if (m, layer, c) == (0, 0, 0) {
                         before.push(mean(&zipped.error_before));
@@ -55,11 +61,11 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
             }
         }
     }
-    Ok(report(workshop, &errors, &Figure::of(&before), pairs))
+    Ok(report(context, &errors, &Figure::of(&before), pairs))
 }
 
-fn report(workshop: &Workshop, errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, pairs: usize) -> Outcome {
-    workshop.tell(&format!(
+fn report(context: &Context, errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, pairs: usize) -> Outcome {
+    context.tell(&format!(
         "{pairs} pairs of LeNet-300-100, error in %, mean (lowest to highest); separate networks: {}\n\
          paper: all 300 of the first layer +0.95, random sharing 33.47 %; both layers +1.50",
         before.show(false)
@@ -73,7 +79,7 @@ fn report(workshop: &Workshop, errors: &[Vec<Vec<Vec<f64>>>], before: &Figure, p
             let figures = errors.iter().map(|method| Figure::of(&method[c]).show(false));
             rows.push(std::iter::once(count.to_string()).chain(figures).collect());
         }
-        workshop.tell(&show::table(&rows));
+        context.tell(&terminal::table(&rows));
         let series = METHODS.iter().zip(errors).map(|((name, _, _), method)| Series {
             name: (*name).to_owned(),
             dashed: false,

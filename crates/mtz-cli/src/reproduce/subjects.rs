@@ -1,6 +1,6 @@
 //! What networks are trained for: data by name, as it lies in `--data-dir`.
 
-use super::Workshop;
+use super::Context;
 use crate::bundled;
 use mtz::data::{Classes, Dataset, LabelChoice, OpenOptions, Part, Parts, locate};
 use mtz::error::{Error, Result};
@@ -16,8 +16,8 @@ pub struct Subject {
     classes: Option<&'static str>,
     /// Whether an image and its mirror image mean the same.
     pub flip: bool,
-    /// Added to the seed of networks: those of one experiment begin with weights of their own. Networks with the same first weights stay alike in training
-    /// and would be easier to zip than networks from two makers.
+    /// Added to the seed of networks: those of one experiment begin with weights of their own. Networks with the same
+    /// first weights stay alike in training and would be easier to zip than networks from two makers.
     pub seed: u64,
 }
 
@@ -49,7 +49,7 @@ impl Subject {
     }
 }
 
-impl Workshop<'_> {
+impl Context<'_> {
     /// Data by name; MNIST comes with the program.
     pub fn dataset(&self, subject: &Subject, part: Part) -> Result<Dataset> {
         if subject.source == "mnist" {

@@ -1,11 +1,12 @@
 //! Different tasks: MNIST and Fashion-MNIST. How much error does how much saving cost?
 
-use super::{Figure, Outcome, Workshop, beside};
-use crate::show;
+use super::{Context, Figure, Outcome, beside};
+use crate::terminal;
 use mtz::chart::{Chart, Point, Series};
 use mtz::error::Result;
-use mtz::merge::{Recipe, Share};
-use mtz::pipeline::{Plan, errors};
+use mtz::merge::Recipe;
+use mtz::sharing::Share;
+use mtz::zip::{ZipOptions, errors};
 use serde_json::{Value, json};
 
 const ARCHITECTURES: [&str; 2] = ["lenet-300-100", "lenet-5"];
@@ -21,10 +22,10 @@ struct Level {
     retrained: [Figure; 2],
 }
 
-pub fn run(workshop: &Workshop) -> Result<Outcome> {
+pub fn run(context: &Context) -> Result<Outcome> {
     let (mut json, mut charts) = (serde_json::Map::new(), Vec::new());
     for architecture in ARCHITECTURES {
-        let (levels, before, iterations) = measure(workshop, architecture)?;
+        let (levels, before, iterations) = measure(context, architecture)?;
         let mut rows = vec![
             ["shared units %", "saved %", "mnist", "fashion-mnist", "mnist retrained", "fashion retrained"]
                 .map(str::to_owned)
@@ -35,12 +36,12 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
             let head = [format!("{:.0}", 100.0 * level.share), format!("{:.1}", level.saved)];
             rows.push(head.into_iter().chain(shown).collect());
         }
-        workshop.tell(&format!(
+        context.tell(&format!(
             "{architecture}, {} pairs; separate networks: mnist {}, fashion-mnist {}\nincrease of the error in points; retrained without labels, {iterations} iterations\n{}",
-            workshop.pairs(3),
+            context.pairs(3),
             before[0].show(false),
             before[1].show(false),
-            show::table(&rows)
+            terminal::table(&rows)
         ));
         let series = |name: &str, pick: &dyn Fn(&Level) -> Figure| Series {
             name: name.to_owned(),
@@ -75,33 +76,32 @@ pub fn run(workshop: &Workshop) -> Result<Outcome> {
     Ok(Outcome { json: Value::Object(json), charts })
 }
 
-fn measure(workshop: &Workshop, architecture: &str) -> Result<(Vec<Level>, [Figure; 2], usize)> {
-    let pairs = workshop.pairs(3);
+fn measure(context: &Context, architecture: &str) -> Result<(Vec<Level>, [Figure; 2], usize)> {
+    let pairs = context.pairs(3);
     let mut before = [Vec::new(), Vec::new()];
     // [level][task]: increases, before and after retraining
     let mut results = vec![[(Vec::new(), Vec::new()), (Vec::new(), Vec::new())]; SHARES.len()];
     let (mut saved, mut iterations) = (vec![0.0; SHARES.len()], 0);
     for pair in 0..pairs {
         let number = pair as u64 + 1;
-        let a = workshop.network(architecture, TASKS[0], number)?;
-        let b = workshop.network(architecture, TASKS[1], number)?;
-        let (first, second) = (workshop.bench(TASKS[0], &a)?, workshop.bench(TASKS[1], &b)?);
+        let a = context.network(architecture, TASKS[0], number)?;
+        let b = context.network(architecture, TASKS[1], number)?;
+        let (first, second) = (context.bench(TASKS[0], &a)?, context.bench(TASKS[1], &b)?);
         let tasks = [first.task(TASKS[0]), second.task(TASKS[1])];
         for (level, share) in SHARES.iter().enumerate() {
-            let plan = Plan {
-                share: Share::Fraction(*share),
-                retrain: 0,
-                seed: workshop.common.seed,
-                ..Plan::new(Recipe::Best)
-            };
+            let options = ZipOptions::new(Recipe::Best).with(|o| {
+                o.sharing.share = Share::Fraction(*share);
+                o.retraining.iterations = 0;
+                o.seed = context.common.seed;
+            });
             let start = beside(&[(TASKS[0], &a), (TASKS[1], &b)])?;
             let what = format!("{architecture} pair {} of {pairs}, {:.0} %", pair + 1, 100.0 * share);
-            let mut zipped = workshop.zip(start, &tasks, &plan, &what)?;
+            let mut zipped = context.zip(start, &tasks, &options, &what)?;
             saved[level] = 100.0 * (1.0 - zipped.joint.parameters().0 as f64 / zipped.parameters_before as f64);
-            iterations = Plan::new(Recipe::Best).retrain * (zipped.layers.len() - 1);
+            iterations = ZipOptions::new(Recipe::Best).retraining.iterations * (zipped.layers.len() - 1);
             let originals = [a.clone(), b.clone()];
-            workshop.retrain(&mut zipped.joint, &tasks, &originals, &plan, iterations, &what)?;
-            let after = errors(&zipped.joint.graphs(), &tasks, &plan)?;
+            context.retrain(&mut zipped.joint, &tasks, &originals, &options, iterations, &what)?;
+            let after = errors(&zipped.joint.graphs(), &tasks, &options)?;
             for t in 0..TASKS.len() {
                 let value = |list: &[Option<f64>]| list.get(t).copied().flatten().unwrap_or(f64::NAN);
                 let own = value(&zipped.error_before);

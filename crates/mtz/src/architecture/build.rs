@@ -1,6 +1,6 @@
 //! Layer by layer, with the usual names and random weights.
 
-use super::Task;
+use super::NetworkSpec;
 use crate::data::Normalisation;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
@@ -22,7 +22,7 @@ pub(super) struct Build {
 
 impl Build {
     /// The input and its normalisation.
-    pub fn new(name: &str, task: &Task, seed: u64) -> Result<Self> {
+    pub fn new(name: &str, task: &NetworkSpec, seed: u64) -> Result<Self> {
         let mut graph = Graph::new(name);
         let dims = [Dim::Batch(1)].into_iter().chain(task.input.iter().map(|&n| Dim::Fixed(n)));
         let last = graph.add_input("input", Shape::new(dims.collect())?);
@@ -108,8 +108,8 @@ impl Build {
         self.linear_of_size(name, outputs, (2.0 / inputs.max(1) as f32).sqrt())
     }
 
-    /// A fully connected layer that begins with weights of this standard deviation. Thousands of units without normalisation need a small one: the answers
-    /// move by as much as the squares of all of them sum to, in one step.
+    /// A fully connected layer that begins with weights of this standard deviation. Thousands of units without
+    /// normalisation need a small one: the answers move by as much as the squares of all of them sum to, in one step.
     pub fn linear_of_size(&mut self, name: &str, outputs: usize, scale: f32) -> Result<()> {
         let inputs = self.shape().iter().product();
         let w = self.weight_of_size(format!("{name}.weight"), &[outputs, inputs], scale)?;

@@ -1,4 +1,5 @@
-//! A small densely connected network (Huang et al. 2017): every convolution reads all that its block has computed so far.
+//! A small densely connected network (Huang et al. 2017): every convolution reads all that its block has computed so
+//! far.
 
 use super::build::{Build, scaled};
 use crate::error::Result;

@@ -1,4 +1,5 @@
-//! MobileNetV2 (Sandler et al. 2018): inverted residual blocks of depthwise convolutions, with strides for 32×32 images.
+//! MobileNetV2 (Sandler et al. 2018): inverted residual blocks of depthwise convolutions, with strides for 32×32
+//! images.
 
 use super::build::{Build, scaled};
 use crate::error::Result;

@@ -15,7 +15,7 @@ use build::Build;
 
 /// What a network is built for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Task {
+pub struct NetworkSpec {
     /// The shape of one sample: channels, height and width, or features.
     pub input: Vec<usize>,
     /// Classes or attributes to tell apart.
@@ -68,7 +68,7 @@ pub const ALL: &[Architecture] = &[
 ];
 
 /// The network called `name`, for a task, `width` times as wide as usual, with random weights from `seed`.
-pub fn build(name: &str, task: &Task, width: f64, seed: u64) -> Result<Graph> {
+pub fn build(name: &str, task: &NetworkSpec, width: f64, seed: u64) -> Result<Graph> {
     let architecture = ALL.iter().find(|a| a.name == name).ok_or_else(|| {
         let names: Vec<_> = ALL.iter().map(|a| a.name).collect();
         Error::usage(format!("there is no architecture {name:?}")).hint(format!("there are {}", names.join(", ")))

@@ -44,7 +44,8 @@ pub(super) fn cifar(b: &mut Build, width: f64, blocks: usize) -> Result<()> {
     end(b)
 }
 
-/// Three groups of four blocks with 64, 128 and 256 channels, each of which halves the image: the network of Rebuffi et al. 2017, which the paper zips.
+/// Three groups of four blocks with 64, 128 and 256 channels, each of which halves the image: the network of Rebuffi et
+/// al. 2017, which the paper zips.
 pub(super) fn resnet_28(b: &mut Build, width: f64) -> Result<()> {
     b.need_images(16)?;
     stem(b, scaled(32, width))?;
@@ -63,7 +64,8 @@ fn stem(b: &mut Build, channels: usize) -> Result<()> {
     b.relu("relu1")
 }
 
-/// The same with norm and activation in front of each convolution, and a stream that nothing but sums changes (He et al. 2016b).
+/// The same with norm and activation in front of each convolution, and a stream that nothing but sums changes (He et
+/// al. 2016b).
 pub(super) fn cifar_v2(b: &mut Build, width: f64, blocks: usize) -> Result<()> {
     b.need_images(8)?;
     b.conv("conv1", scaled(16, width), 3, 1, 1, false)?;

@@ -22,18 +22,18 @@ impl Dataset {
         let Some(labels @ Labels::Attributes { count, .. }) = &self.labels else { return };
         let count = *count;
         // One row that is none speaks for attributes, in whichever part it stands.
-        let beside = match &self.beside {
+        let other_part = match &self.other_part {
             Some(other @ Labels::Attributes { count: others, .. }) if *others == count => other.one_hot().is_none(),
             _ => false,
         };
-        if let Some(classes) = labels.one_hot().filter(|_| !beside) {
+        if let Some(classes) = labels.one_hot().filter(|_| !other_part) {
             self.labels = Some(Labels::Classes(classes));
             self.note(&format!("every row of the labels has a single 1: they are taken as {count} classes"));
         }
     }
 
-    /// Whether the labels of this part alone could be taken for something else than those of both parts: rows of attributes, names, and
-    /// classes without a 0.
+    /// Whether the labels of this part alone could be taken for something else than those of both parts: rows of
+    /// attributes, names, and classes without a 0.
     pub(super) fn labels_need_the_other_part(&self) -> bool {
         match &self.labels {
             None => false,
@@ -42,7 +42,8 @@ impl Dataset {
         }
     }
 
-    /// Numbers the classes as both parts together have them: by the names of both, where they have names. Remembers the other labels.
+    /// Numbers the classes as both parts together have them: by the names of both, where they have names. Remembers the
+    /// other labels.
     pub(super) fn number_classes_with(&mut self, mut other: Self) {
         let named = |part: &Self| !part.class_names.is_empty();
         if named(self) && named(&other) && self.class_names != other.class_names {
@@ -52,7 +53,7 @@ impl Dataset {
                 part.rename_classes(&all);
             }
         }
-        self.beside = other.labels;
+        self.other_part = other.labels;
     }
 
     /// Gives each class the number of its name in `all`, which is sorted.
@@ -88,13 +89,13 @@ impl Dataset {
         let classes = u32::try_from(outputs.max(2)).unwrap_or(u32::MAX);
         match &mut self.labels {
             Some(Labels::Classes(labels)) => {
-                let beside = match &self.beside {
-                    Some(Labels::Classes(beside)) => beside.as_slice(),
+                let other_part = match &self.other_part {
+                    Some(Labels::Classes(other_part)) => other_part.as_slice(),
                     _ => &[],
                 };
                 let highest = labels.iter().max().copied().unwrap_or(0);
-                let from_one = labels.iter().chain(beside).min().is_some_and(|least| *least >= 1);
-                if from_one && labels.iter().chain(beside).max() == Some(&classes) {
+                let from_one = labels.iter().chain(other_part).min().is_some_and(|least| *least >= 1);
+                if from_one && labels.iter().chain(other_part).max() == Some(&classes) {
                     labels.iter_mut().for_each(|label| *label -= 1);
                     self.note(&format!("labels are counted from 1 to {classes}: read as 0 to {}", classes - 1));
                 } else if highest >= classes {
@@ -118,7 +119,7 @@ impl Dataset {
             Some(Labels::Attributes { count, .. }) if *count != outputs => Err(Error::data(format!(
                 "the labels are {count} attributes for each sample, but output {name} has {outputs}"
             ))
-            .hint("--label NAME chooses another array of the file")),
+            .hint("`label` NAME chooses another array of the file")),
             _ => Ok(()),
         }
     }
@@ -145,7 +146,7 @@ mod tests {
     /// Samples of which only the labels matter.
     struct Nothing;
 
-    impl crate::data::Samples for Nothing {
+    impl crate::data::SampleSource for Nothing {
         fn len(&self) -> usize {
             2
         }
@@ -168,8 +169,8 @@ mod tests {
     fn rows_are_taken_alike_in_both_parts() {
         let rows = |values: [bool; 4]| Labels::Attributes { count: 2, values: values.to_vec() };
         let (one_hot, others) = (rows([true, false, false, true]), rows([true, true, false, true]));
-        for (beside, taken) in [(None, true), (Some(one_hot.clone()), true), (Some(others), false)] {
-            let mut part = Dataset { beside, ..Dataset::new(Box::new(Nothing), Some(one_hot.clone())) };
+        for (other_part, taken) in [(None, true), (Some(one_hot.clone()), true), (Some(others), false)] {
+            let mut part = Dataset { other_part, ..Dataset::new(Box::new(Nothing), Some(one_hot.clone())) };
             part.take_one_hot_as_classes();
             assert_eq!(part.labels == Some(Labels::Classes(vec![0, 1])), taken);
         }

@@ -1,6 +1,6 @@
 //! An array of numbers on disk: N records of equal shape.
 
-use super::Samples;
+use super::SampleSource;
 use super::records::Records;
 use crate::error::{Error, Result};
 use crate::op::node::to_f32;
@@ -8,7 +8,7 @@ use half::f16;
 
 /// The type of an array's numbers, with numpy's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
+pub enum NumberType {
     /// `?` or `b1`
     Bool,
     /// `u1`
@@ -35,7 +35,7 @@ pub enum Element {
     F64,
 }
 
-impl Element {
+impl NumberType {
     /// From numpy's code without byte order.
     pub(super) fn from_code(code: &str) -> Option<Self> {
         Some(match code {
@@ -100,23 +100,23 @@ pub struct Array {
     records: Records,
     /// The shape of one record.
     shape: Vec<usize>,
-    element: Element,
+    element: NumberType,
     /// Bytes in front of the numbers in each record (CIFAR's label).
     skip: usize,
 }
 
 impl Array {
-    pub(super) fn new(records: Records, shape: Vec<usize>, element: Element) -> Self {
+    pub(super) fn new(records: Records, shape: Vec<usize>, element: NumberType) -> Self {
         Self { records, shape, element, skip: 0 }
     }
 
     /// An array whose records begin with `skip` bytes that are not part of it.
-    pub(super) fn behind(records: Records, skip: usize, shape: Vec<usize>) -> Self {
-        Self { records, shape, element: Element::U8, skip }
+    pub(super) fn node_after(records: Records, skip: usize, shape: Vec<usize>) -> Self {
+        Self { records, shape, element: NumberType::U8, skip }
     }
 
     /// The type of the numbers.
-    pub fn element(&self) -> Element {
+    pub fn element(&self) -> NumberType {
         self.element
     }
 
@@ -136,7 +136,7 @@ impl Array {
     }
 }
 
-impl Samples for Array {
+impl SampleSource for Array {
     fn len(&self) -> usize {
         self.records.count()
     }
@@ -146,7 +146,7 @@ impl Samples for Array {
     }
 
     fn is_bytes(&self) -> bool {
-        self.element == Element::U8
+        self.element == NumberType::U8
     }
 
     fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {
@@ -169,9 +169,9 @@ impl Samples for Array {
 /// Several arrays of the same shape, one behind the other.
 pub(super) struct Joined(pub Vec<Array>);
 
-impl Samples for Joined {
+impl SampleSource for Joined {
     fn len(&self) -> usize {
-        self.0.iter().map(Samples::len).sum()
+        self.0.iter().map(SampleSource::len).sum()
     }
 
     fn shape(&self) -> &[usize] {
@@ -179,7 +179,7 @@ impl Samples for Joined {
     }
 
     fn is_bytes(&self) -> bool {
-        self.0.first().is_some_and(Samples::is_bytes)
+        self.0.first().is_some_and(SampleSource::is_bytes)
     }
 
     fn read(&self, mut index: usize, out: &mut [f32]) -> Result<()> {

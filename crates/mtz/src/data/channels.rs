@@ -1,11 +1,11 @@
 //! Images as height × width × channels, as Keras and Pillow have them, read as channels × height × width.
 
-use super::Samples;
+use super::SampleSource;
 use crate::error::Result;
 
 /// Samples of H×W×C as C×H×W.
 pub(super) struct ChannelsFirst {
-    samples: Box<dyn Samples>,
+    samples: Box<dyn SampleSource>,
     shape: [usize; 3],
 }
 
@@ -24,7 +24,7 @@ impl ChannelsFirst {
     }
 
     /// Turns samples of H×W×C; others stay as they are.
-    pub fn of(samples: Box<dyn Samples>) -> Box<dyn Samples> {
+    pub fn of(samples: Box<dyn SampleSource>) -> Box<dyn SampleSource> {
         match Self::shape_of(samples.shape()) {
             Some(shape) => Box::new(Self { samples, shape }),
             None => samples,
@@ -36,7 +36,7 @@ fn is_channels(n: usize) -> bool {
     matches!(n, 1 | 3 | 4)
 }
 
-impl Samples for ChannelsFirst {
+impl SampleSource for ChannelsFirst {
     fn len(&self) -> usize {
         self.samples.len()
     }

@@ -26,7 +26,7 @@ pub(super) fn open(files: &[PathBuf], choice: &LabelChoice, origin: Origin) -> R
                 Ok(())
             })?;
         }
-        arrays.push(Array::behind(records, label_bytes, vec![3, 32, 32]));
+        arrays.push(Array::node_after(records, label_bytes, vec![3, 32, 32]));
     }
     let labels = (*choice != LabelChoice::None).then_some(Labels::Classes(classes));
     Ok(Dataset { origin, ..Dataset::new(Box::new(Joined(arrays)), labels) })

@@ -1,6 +1,6 @@
 //! Some classes of a dataset only, as if it had no others.
 
-use super::{Dataset, Labels, Samples};
+use super::{Dataset, Labels, SampleSource};
 use crate::error::{Error, Result};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ impl FromStr for Classes {
 
 /// Some of the samples.
 pub(super) struct Chosen {
-    all: Box<dyn Samples>,
+    all: Box<dyn SampleSource>,
     chosen: Vec<usize>,
 }
 
@@ -40,7 +40,7 @@ impl Chosen {
     }
 }
 
-impl Samples for Chosen {
+impl SampleSource for Chosen {
     fn len(&self) -> usize {
         self.chosen.len()
     }
@@ -67,7 +67,7 @@ impl Classes {
     /// The samples of these classes.
     pub(super) fn of(&self, dataset: Dataset) -> Result<Dataset> {
         let Some(Labels::Classes(labels)) = &dataset.labels else {
-            return Err(Error::usage("--classes needs data with a class for each sample"));
+            return Err(Error::usage("`classes` needs data with a class for each sample"));
         };
         let wanted = labels.iter().enumerate().filter(|(_, class)| self.0.contains(class));
         let chosen: Vec<usize> = wanted.map(|(i, _)| i).collect();
@@ -77,7 +77,7 @@ impl Classes {
                 .hint(format!("the data has classes 0-{last}")));
         }
         // Classes are counted from the first that is wanted, whatever there is beside it.
-        let mut dataset = Dataset { beside: None, ..Chosen::of(dataset, chosen) };
+        let mut dataset = Dataset { other_part: None, ..Chosen::of(dataset, chosen) };
         if let Some(Labels::Classes(classes)) = &mut dataset.labels {
             classes.iter_mut().for_each(|class| *class -= self.0.start());
         }

@@ -1,7 +1,7 @@
 //! From samples to the batches a network expects: layout, scaling and normalisation.
 
 use super::channels::ChannelsFirst;
-use super::{Dataset, Labels, OneHot, Samples};
+use super::{Dataset, Labels, OneHot, SampleSource};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, ValueId};
 use crate::op::Op;
@@ -91,7 +91,7 @@ impl Feed {
         normalisation.check(channels)?;
         if dataset.samples.is_bytes() && !normalisation.raw && expects_bytes(graph, input) {
             dataset.note(
-                "the network seems to scale its samples itself, and bytes are scaled before: --raw leaves them as they are",
+                "the network seems to scale its samples itself, and bytes are scaled before: `raw` leaves them as they are",
             );
         }
         if normalisation.leaves_numbers() && !dataset.samples.is_bytes() {
@@ -99,7 +99,7 @@ impl Feed {
             if floats_up_to_255 {
                 dataset.note(
                     "samples are floats up to 255; networks usually expect 0…1: \
-                     --scale 0.00392157 divides them, --raw says they are right",
+                     `scale` 0.00392157 divides them, `raw` says they are right",
                 );
             }
         }
@@ -230,7 +230,7 @@ impl Normalisation {
             }
         }
         if self.scale.is_some_and(|s| !s.is_finite()) {
-            return Err(Error::usage("--scale must be a finite number"));
+            return Err(Error::usage("`scale` must be a finite number"));
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ fn expects_bytes(graph: &Graph, input: ValueId) -> bool {
 
 /// Whether floats look like bytes that nobody has scaled. Rows of features have to be whole numbers, too: ages and
 /// sizes are no mistake.
-fn up_to_255(samples: &dyn Samples) -> Result<bool> {
+fn up_to_255(samples: &dyn SampleSource) -> Result<bool> {
     const LOOKED_AT: usize = 8;
     let mut numbers = vec![0.0f32; samples.shape().iter().product()];
     let (mut largest, mut whole) = (0.0f32, true);

@@ -1,8 +1,8 @@
 //! The IDX format of MNIST: a magic number with type and rank, big-endian sizes, then the bytes. Gzipped or not.
 
-use super::array::{Array, Element};
+use super::array::{Array, NumberType};
 use super::records::Records;
-use super::{Dataset, LabelChoice, Labels, Origin, Samples};
+use super::{Dataset, LabelChoice, Labels, Origin, SampleSource};
 use crate::error::{Error, Result};
 use flate2::read::GzDecoder;
 use std::fs::File;
@@ -29,7 +29,7 @@ pub(super) fn from_bytes(images: &[u8], labels: &[u8]) -> Result<Dataset> {
         let mut stream: Box<dyn Read> = Box::new(GzDecoder::new(bytes));
         let (count, shape) = header(&mut stream, path, rank)?;
         let records = Records::from_stream(path, stream, shape.iter().product(), count)?;
-        Ok(Array::new(records, shape, Element::U8))
+        Ok(Array::new(records, shape, NumberType::U8))
     };
     dataset(path, array(images, 3)?, array(labels, 1)?)
 }
@@ -54,7 +54,7 @@ fn array(path: &Path, rank: u8) -> Result<Array> {
     } else {
         Records::in_file(path, 4 + 4 * u64::from(rank), size, count)?
     };
-    Ok(Array::new(records, shape, Element::U8))
+    Ok(Array::new(records, shape, NumberType::U8))
 }
 
 /// The number of samples, and the shape of one with a channel in front.

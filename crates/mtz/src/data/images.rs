@@ -2,7 +2,7 @@
 //! as far as a budget allows.
 
 use super::classes::Chosen;
-use super::{Dataset, LabelChoice, Labels, OpenOptions, Origin, Samples};
+use super::{Dataset, LabelChoice, Labels, OpenOptions, Origin, SampleSource};
 use crate::error::{Error, Result};
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageReader};
@@ -238,7 +238,7 @@ impl Images {
                         image.width(),
                         image.height()
                     ))
-                    .hint("--resize crop scales and cuts out the middle, --resize stretch distorts"));
+                    .hint("`resize` crop scales and cuts out the middle, `resize` stretch distorts"));
                 }
             }
         };
@@ -249,7 +249,7 @@ impl Images {
 
 /// Decodes a file. The decoder's own limits keep a small file from unpacking to gigabytes.
 fn load(path: &Path) -> Result<DynamicImage> {
-    let hint = "--skip-bad leaves out what cannot be read";
+    let hint = "`skip_bad` leaves out what cannot be read";
     let io = |e| Error::io(path, &e).hint(hint);
     let reader = ImageReader::open(path).map_err(io)?.with_guessed_format().map_err(io)?;
     reader.decode().map_err(|e| Error::data(format!("{}: not a readable image ({e})", path.display())).hint(hint))
@@ -262,7 +262,7 @@ struct Opened {
     counted: u64,
 }
 
-impl Samples for Opened {
+impl SampleSource for Opened {
     fn len(&self) -> usize {
         self.images.files.len()
     }

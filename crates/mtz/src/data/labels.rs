@@ -1,6 +1,6 @@
 //! What the right answers are: a class per sample, or a row of yes-or-no attributes.
 
-use super::Samples;
+use super::SampleSource;
 use super::array::Array;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;

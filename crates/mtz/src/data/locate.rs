@@ -52,6 +52,11 @@ impl Part {
 }
 
 impl Parts {
+    /// Whether there are samples of their own to report errors on.
+    pub fn is_split(&self) -> bool {
+        matches!(self, Self::Split { .. })
+    }
+
     /// The location of a part; samples that are not divided serve as both.
     pub fn part(&self, part: Part) -> &Location {
         match (self, part) {
@@ -72,11 +77,11 @@ impl Location {
     fn open_as(&self, options: &OpenOptions, origin: &Origin) -> Result<Dataset> {
         if matches!(options.label, LabelChoice::Array(_)) && !matches!(self, Self::Npz(_)) {
             let labels = if matches!(self, Self::Npy(_) | Self::Images(_)) { "no labels" } else { "one label only" };
-            return Err(Error::usage(format!("--label names an array of an .npz; this data has {labels}")));
+            return Err(Error::usage(format!("`label` names an array of an .npz; this data has {labels}")));
         }
         let mut dataset = self.open_all(options, origin)?;
-        if let Some(other) = options.beside.as_ref().filter(|_| dataset.labels_need_the_other_part()) {
-            let whole = OpenOptions { beside: None, classes: None, skip_bad: false, ..options.clone() };
+        if let Some(other) = options.other_part.as_ref().filter(|_| dataset.labels_need_the_other_part()) {
+            let whole = OpenOptions { other_part: None, classes: None, skip_bad: false, ..options.clone() };
             // What is wrong with the other part is said where that is opened for itself.
             if let Ok(other) = other.open_all(&OpenOptions { cache: ImageCache::default(), ..whole }, origin) {
                 dataset.number_classes_with(other);

@@ -9,6 +9,7 @@
 
 mod answers;
 mod array;
+mod augment;
 mod channels;
 mod cifar;
 mod classes;
@@ -23,7 +24,8 @@ mod origin;
 mod records;
 
 pub use answers::OneHot;
-pub use array::{Array, Element};
+pub use array::{Array, NumberType};
+pub use augment::Augmentation;
 pub use classes::Classes;
 pub use feed::{Feed, Normalisation};
 pub use images::{ImageCache, ImageFit};
@@ -37,7 +39,7 @@ use crate::random;
 use channels::ChannelsFirst;
 
 /// Where samples come from. Reading any of them at any time must be possible from several threads.
-pub trait Samples: Send + Sync {
+pub trait SampleSource: Send + Sync {
     /// How many there are.
     fn len(&self) -> usize;
     /// Whether there are none.
@@ -56,10 +58,32 @@ pub trait Samples: Send + Sync {
     }
 }
 
+impl<S: SampleSource + ?Sized> SampleSource for std::sync::Arc<S> {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn shape(&self) -> &[usize] {
+        (**self).shape()
+    }
+
+    fn is_bytes(&self) -> bool {
+        (**self).is_bytes()
+    }
+
+    fn read(&self, index: usize, out: &mut [f32]) -> Result<()> {
+        (**self).read(index, out)
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        (**self).cache_bytes()
+    }
+}
+
 /// Samples with their labels.
 pub struct Dataset {
     /// The samples.
-    pub samples: Box<dyn Samples>,
+    pub samples: Box<dyn SampleSource>,
     /// The labels, where the data has any.
     pub labels: Option<Labels>,
     /// The names of the classes, where the data names them.
@@ -69,13 +93,20 @@ pub struct Dataset {
     /// Whose samples they are and where they come from.
     pub origin: Origin,
     /// The labels of the other part, as they stand there: what labels mean is decided over both.
-    pub beside: Option<Labels>,
+    pub other_part: Option<Labels>,
 }
 
 impl Dataset {
     /// Samples and labels from anywhere.
-    pub fn new(samples: Box<dyn Samples>, labels: Option<Labels>) -> Self {
-        Self { samples, labels, class_names: Vec::new(), notes: Vec::new(), origin: Origin::default(), beside: None }
+    pub fn new(samples: Box<dyn SampleSource>, labels: Option<Labels>) -> Self {
+        Self {
+            samples,
+            labels,
+            class_names: Vec::new(),
+            notes: Vec::new(),
+            origin: Origin::default(),
+            other_part: None,
+        }
     }
 
     /// Turns images of height × width × channels, where nothing says that they are anything else, and says so.
@@ -113,7 +144,7 @@ impl std::fmt::Debug for Dataset {
 /// Samples to learn from, and a fixed tenth held out to measure on: one of every ten in a row, which of them is
 /// mixed. With every tenth, labels that repeat
 /// would leave a single class.
-pub fn without_a_tenth(samples: &[usize]) -> (Vec<usize>, Vec<usize>) {
+pub fn holdout_split(samples: &[usize]) -> (Vec<usize>, Vec<usize>) {
     const SEED: u64 = 10;
     let (mut learn, mut held_out) = (Vec::with_capacity(samples.len()), Vec::with_capacity(samples.len() / 10));
     for (block, ten) in (0..).zip(samples.chunks(10)) {
@@ -151,8 +182,9 @@ pub struct OpenOptions {
     pub task: Option<String>,
     /// Which labels to read.
     pub label: LabelChoice,
-    /// The other part of the same data. What labels mean is decided over both: a part that lacks a class has the same numbers.
-    pub beside: Option<Location>,
+    /// The other part of the same data. What labels mean is decided over both: a part that lacks a class has the same
+    /// numbers.
+    pub other_part: Option<Location>,
     /// Take the samples of these classes only.
     pub classes: Option<Classes>,
     /// The channels, height and width a folder of images should be brought to: what the model expects.
@@ -172,9 +204,9 @@ mod tests {
     #[test]
     fn the_held_out_tenth_has_all_classes() {
         let samples: Vec<usize> = (0..1234).collect();
-        let (learn, held_out) = without_a_tenth(&samples);
+        let (learn, held_out) = holdout_split(&samples);
         assert_eq!((learn.len(), held_out.len()), (1111, 123));
-        assert_eq!(without_a_tenth(&samples), (learn.clone(), held_out.clone()));
+        assert_eq!(holdout_split(&samples), (learn.clone(), held_out.clone()));
         // One of each ten, in order, and all classes where they repeat with period ten.
         assert!(held_out.iter().enumerate().all(|(i, s)| s / 10 == i));
         for class in 0..10 {
@@ -184,6 +216,6 @@ mod tests {
         let mut all = [learn, held_out].concat();
         all.sort_unstable();
         assert_eq!(all, samples);
-        assert!(without_a_tenth(&all.into_iter().take(9).collect::<Vec<_>>()).1.is_empty());
+        assert!(holdout_split(&all.into_iter().take(9).collect::<Vec<_>>()).1.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 //! In Fortran order the numbers of a sample are spread over the whole file; such an array is brought into C order
 //! once, when it is opened.
 
-use super::array::{Array, Element};
+use super::array::{Array, NumberType};
 use super::labels::Labels;
 use super::records::Records;
 use super::{Dataset, Origin};
@@ -15,7 +15,7 @@ use std::path::Path;
 /// What the entries of an array are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    Number(Element),
+    Number(NumberType),
     /// Bytes, filled up with zeros.
     Ascii(usize),
     /// Code points of four bytes, filled up with zeros.
@@ -189,7 +189,7 @@ fn entry(text: &str) -> Result<Entry> {
     let plain = code.trim_start_matches(['<', '>', '|', '=']);
     let big = code.starts_with('>') && !plain.starts_with('S') && !plain.ends_with('1');
     let length = |prefix: char| plain.strip_prefix(prefix).and_then(|n| n.parse().ok());
-    let found = Element::from_code(plain).map(Entry::Number);
+    let found = NumberType::from_code(plain).map(Entry::Number);
     let found = found.or_else(|| length('S').map(Entry::Ascii)).or_else(|| length('U').map(Entry::Unicode));
     found.filter(|_| !big).ok_or_else(unsupported)
 }

@@ -4,7 +4,7 @@
 
 use super::array::Array;
 use super::npy::{Body, Header, Npy};
-use super::{Dataset, LabelChoice, Labels, Origin, Samples};
+use super::{Dataset, LabelChoice, Labels, Origin, SampleSource};
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::BufReader;
@@ -95,7 +95,7 @@ pub(super) fn open(path: &Path, choice: &LabelChoice, origin: Origin) -> Result<
         (LabelChoice::Usual, [only]) => Some(only.clone()),
         (LabelChoice::Usual, _) => {
             let several = format!("{}: several label arrays: {}", path.display(), others.join(", "));
-            let hint = format!("choose one: --label {}", others.first().map_or("NAME", String::as_str));
+            let hint = format!("choose one: `label` {}", others.first().map_or("NAME", String::as_str));
             return Err(origin.label_error(Error::data(several).hint(hint)));
         }
     };

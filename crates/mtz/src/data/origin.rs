@@ -36,7 +36,7 @@ impl Origin {
     pub(super) fn label_error(&self, error: Error) -> Error {
         let task = self.task.as_ref().map_or_else(String::new, |task| format!("{task}="));
         let own = error.hint_text().map_or_else(String::new, |hint| format!("{hint}; "));
-        error.hint(format!("{own}--label {task}none goes on without labels"))
+        error.hint(format!("{own}`label` {task}none goes on without labels"))
     }
 }
 
@@ -54,6 +54,6 @@ mod tests {
         assert_eq!(folder.named("cats/1.png: no image"), "cats/1.png: no image");
         assert_eq!(Origin::default().named("no samples"), "no samples");
         let error = origin.label_error(Error::data("7 is no class").hint("classes are counted 0, 1, 2, …"));
-        assert!(error.hint_text().is_some_and(|h| h.starts_with("classes") && h.contains("--label age=none")));
+        assert!(error.hint_text().is_some_and(|h| h.starts_with("classes") && h.contains("`label` age=none")));
     }
 }

@@ -9,7 +9,7 @@
 //! The original runs once. Its answers are kept for later measurements where they fit into memory.
 
 use super::answers::{Answer, Ending, Evidence, Kind, Scores};
-use super::{Judge, Mistakes, Options, each_batch};
+use super::{EvaluationOptions, Judge, Mistakes, each_batch};
 use crate::data::Feed;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
@@ -23,8 +23,8 @@ pub struct Agreement {
     pub percent: f64,
     /// The standard error of that.
     pub standard_error: f64,
-    /// What is left to learn: Kullback-Leibler divergence from the original's probabilities (classes, attributes), or squares relative to the deviation (values,
-    /// and where the kind is a guess). Finer than the percentage.
+    /// What is left to learn: Kullback-Leibler divergence from the original's probabilities (classes, attributes), or
+    /// squares relative to the deviation (values, and where the kind is a guess). Finer than the percentage.
     pub divergence: f64,
 }
 
@@ -55,8 +55,8 @@ impl Measured {
         self.mistakes.as_ref().map(|m| m.evaluation().error)
     }
 
-    /// How much more is left to learn than for another network on the same samples, and the standard error of that. Sample by sample, because what is as hard for both
-    /// says nothing about their difference.
+    /// How much more is left to learn than for another network on the same samples, and the standard error of that.
+    /// Sample by sample, because what is as hard for both says nothing about their difference.
     pub fn diverges_from(&self, before: &Self) -> (f64, f64) {
         let more: Vec<f64> = self.divergences.iter().zip(&before.divergences).map(|(a, b)| a - b).collect();
         (mean(&more), standard_error(&more))
@@ -97,7 +97,7 @@ pub struct ReferenceOutput {
 pub struct Reference<'a> {
     feed: &'a Feed,
     samples: Vec<usize>,
-    options: Options,
+    options: EvaluationOptions<'a>,
     graph: Graph,
     /// The outputs that depend on the input.
     pub outputs: Vec<ReferenceOutput>,
@@ -108,14 +108,15 @@ pub struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    /// Runs the original on these samples. `kind`: what its answers are, if the caller knows; `keep`: bytes that its answers may take.
+    /// Runs the original on these samples. `kind`: what its answers are, if the caller knows; `keep`: bytes that its
+    /// answers may take.
     pub fn new(
         original: &Graph,
         feed: &'a Feed,
         samples: &[usize],
         kind: Option<Kind>,
         keep: u64,
-        options: Options,
+        options: EvaluationOptions<'a>,
     ) -> Result<Self> {
         let graph = simplify::for_inference(original)?;
         let answer = |k: usize, ending: &Ending, shown: &[&Tensor]| {
@@ -143,7 +144,7 @@ impl<'a> Reference<'a> {
         samples: &[usize],
         answer: impl Fn(usize, &Ending, &[&Tensor]) -> Option<Answer>,
         keep: u64,
-        options: Options,
+        options: EvaluationOptions<'a>,
     ) -> Result<Self> {
         /// Samples that show what kind of answers these are, and bytes after which a batch is the last one.
         const SHOWN: usize = 512;
@@ -263,7 +264,8 @@ impl std::fmt::Debug for Reference<'_> {
     }
 }
 
-/// The outputs that depend on the input, by name, and how the network ends there. Others, like tables of anchors, answer nothing.
+/// The outputs that depend on the input, by name, and how the network ends there. Others, like tables of anchors,
+/// answer nothing.
 fn live_outputs(graph: &Graph) -> Result<Vec<(String, Ending)>> {
     let batch = graph.fixed_batch();
     let live = graph.outputs().iter().filter(|id| graph.depends_on_inputs(**id));

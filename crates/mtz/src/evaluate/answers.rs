@@ -1,10 +1,11 @@
-//! What a network's answers are: one of several classes, yes-or-no attributes, or values. Errors, agreement and retraining all depend on it.
+//! What a network's answers are: one of several classes, yes-or-no attributes, or values. Errors, agreement and
+//! retraining all depend on it.
 //!
-//! The kind is found out: what the caller asks for comes first, then labels, then the operator the network ends in. Many exported classifiers end in plain
-//! logits. The gradient of softmax cross-entropy adds up to zero over the classes, so training hardly moves the sum of
-//! the logits: outputs whose sum stays the same from sample to sample, while each of them varies, are taken for classes
-//! if many of them are the largest now and then. The landmarks of a face may add up to a constant, too, but always the
-//! same ones are the largest. That is a guess, and marked as one.
+//! The kind is found out: what the caller asks for comes first, then labels, then the operator the network ends in.
+//! Many exported classifiers end in plain logits. The gradient of softmax cross-entropy adds up to zero over the
+//! classes, so training hardly moves the sum of the logits: outputs whose sum stays the same from sample to sample,
+//! while each of them varies, are taken for classes if many of them are the largest now and then. The landmarks of a
+//! face may add up to a constant, too, but always the same ones are the largest. That is a guess, and marked as one.
 
 use crate::data::Labels;
 use crate::graph::{Graph, ValueId};
@@ -92,7 +93,8 @@ pub enum Scores {
 /// How a network ends in one of its outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// The numbers of the output, in the shape the last operator gave them. Views and transpositions behind it are left out.
+    /// The numbers of the output, in the shape the last operator gave them. Views and transpositions behind it are left
+    /// out.
     pub value: ValueId,
     /// The numbers that a final `Softmax` or `Sigmoid` reads, or `value`. Losses are made for these.
     pub logits: ValueId,
@@ -145,7 +147,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What an output is. `asked`: what the caller says; `labels`: of the samples, for the first output; `seen`: the numbers of [`Ending::value`] for some batches.
+    /// What an output is. `asked`: what the caller says; `labels`: of the samples, for the first output; `seen`: the
+    /// numbers of [`Ending::value`] for some batches.
     pub fn of(ending: &Ending, asked: Option<Kind>, labels: Option<&Labels>, seen: &[&Tensor]) -> Self {
         let shape = seen.first().map_or(&[][..], |t| t.shape());
         let guessed = constant_sum_axis(seen);
@@ -177,7 +180,8 @@ fn kind_of_labels(labels: &Labels, shape: &[usize]) -> Option<Kind> {
     }
 }
 
-/// Where classes stand if nothing else is known: along the only axis there is, along the channels of a map, along the last axis of rows and sequences.
+/// Where classes stand if nothing else is known: along the only axis there is, along the channels of a map, along the
+/// last axis of rows and sequences.
 fn usual_axis(shape: &[usize]) -> usize {
     let mut long = shape.iter().enumerate().skip(1).filter(|(_, n)| **n > 1).map(|(axis, _)| axis);
     if let (Some(only), None) = (long.next(), long.next()) {
@@ -186,7 +190,8 @@ fn usual_axis(shape: &[usize]) -> usize {
     if shape.len() >= 4 { 1 } else { shape.len().saturating_sub(1) }
 }
 
-/// An axis along which numbers add up to about the same everywhere, if there is one. With m the mean along the axis and z_k the numbers,
+/// An axis along which numbers add up to about the same everywhere, if there is one. With m the mean along the axis and
+/// z_k the numbers,
 ///
 /// ```text
 /// K · var(m) / mean_k var(z_k)
@@ -201,7 +206,8 @@ fn constant_sum_axis(seen: &[&Tensor]) -> Option<usize> {
     /// The part of the classes that must be first answers. Two numbers with a constant sum are classes in any case.
     const ANSWERING: f64 = 0.125;
     const FEWEST: f64 = 1.5;
-    /// Positions that are looked at, at least and at most: a few samples add up to anything, and more of them tell nothing new.
+    /// Positions that are looked at, at least and at most: a few samples add up to anything, and more of them tell
+    /// nothing new.
     const LEAST: usize = 32;
     const POSITIONS: usize = 100_000;
     let shape = seen.first()?.shape();

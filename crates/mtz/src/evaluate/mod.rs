@@ -1,4 +1,5 @@
-//! How good a network is: error and loss on labelled data, and without labels agreement with the network it was made from.
+//! How good a network is: error and loss on labelled data, and without labels agreement with the network it was made
+//! from.
 
 mod agreement;
 mod answers;
@@ -9,7 +10,7 @@ pub use answers::{Answer, Ending, Evidence, Kind, Scores};
 use crate::data::{Feed, Labels};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
-use crate::run::Runner;
+use crate::run::{CpuEngine, Inference};
 use crate::tensor::Tensor;
 
 /// The figures of one evaluation.
@@ -61,17 +62,31 @@ impl Mistakes {
 }
 
 /// How to evaluate.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
+#[derive(Clone, Copy)]
+pub struct EvaluationOptions<'e> {
     /// Samples per batch; a network with a fixed batch size uses that.
     pub batch_size: usize,
     /// Bytes the values of the network may take.
     pub memory: u64,
+    /// What runs the network.
+    pub engine: &'e dyn Inference,
+}
+
+impl EvaluationOptions<'_> {
+    /// On the CPU.
+    pub fn new(batch_size: usize, memory: u64) -> Self {
+        Self { batch_size, memory, engine: &CpuEngine }
+    }
 }
 
 /// Runs the network on all samples and compares its first output with the labels. `progress` hears how many samples
 /// are done.
-pub fn evaluate(graph: &Graph, feed: &Feed, options: Options, progress: impl FnMut(usize)) -> Result<Evaluation> {
+pub fn evaluate(
+    graph: &Graph,
+    feed: &Feed,
+    options: EvaluationOptions,
+    progress: impl FnMut(usize),
+) -> Result<Evaluation> {
     evaluate_on(graph, feed, &feed.all(), options, progress)
 }
 
@@ -80,7 +95,7 @@ pub fn evaluate_on(
     graph: &Graph,
     feed: &Feed,
     samples: &[usize],
-    options: Options,
+    options: EvaluationOptions,
     progress: impl FnMut(usize),
 ) -> Result<Evaluation> {
     Ok(mistakes(graph, feed, samples, options, progress)?.evaluation())
@@ -91,12 +106,12 @@ pub fn mistakes(
     graph: &Graph,
     feed: &Feed,
     samples: &[usize],
-    options: Options,
+    options: EvaluationOptions,
     mut progress: impl FnMut(usize),
 ) -> Result<Mistakes> {
     let labels = feed
         .labels()
-        .ok_or_else(|| Error::data("the data has no labels").hint("an .npz needs an array y, or --label NAME"))?;
+        .ok_or_else(|| Error::data("the data has no labels").hint("an .npz needs an array y, or `label` NAME"))?;
     let &[output, ..] = graph.outputs() else { return Err(Error::model("the network has no output")) };
     let judge = Judge::new(graph, output, labels)?;
     let (mut wrong, mut loss) = (Vec::with_capacity(samples.len()), 0.0);
@@ -110,19 +125,19 @@ pub fn mistakes(
     Ok(Mistakes { wrong, answers: judge.answers_per_sample(), loss })
 }
 
-/// Runs a network on all samples, batch by batch; `see` gets the samples of each batch and what was asked for. A network with a fixed batch size gets
-/// its last batch filled up: the first rows belong to the samples.
+/// Runs a network on all samples, batch by batch; `see` gets the samples of each batch and what was asked for. A
+/// network with a fixed batch size gets its last batch filled up: the first rows belong to the samples.
 fn each_batch(
     graph: &Graph,
     wanted: &[ValueId],
     feed: &Feed,
     samples: &[usize],
-    options: Options,
+    options: EvaluationOptions,
     mut see: impl FnMut(&[usize], Vec<Tensor>) -> Result<()>,
 ) -> Result<()> {
-    let mut runner = Runner::with_taps(graph, wanted).memory_limit(options.memory);
     let batch_size = graph.fixed_batch().unwrap_or(options.batch_size).max(1);
-    runner.check_memory(batch_size.min(samples.len().max(1)))?;
+    let batch = batch_size.min(samples.len().max(1));
+    let mut network = options.engine.prepare(graph, wanted, batch, options.memory)?;
     let batches: Vec<&[usize]> = samples.chunks(batch_size).collect();
     let load = |batch: &&[usize]| {
         let fill = if graph.fixed_batch().is_some() { batch_size - batch.len() } else { 0 };
@@ -133,7 +148,7 @@ fn each_batch(
     for (i, batch) in batches.iter().enumerate() {
         let Some(input) = next.take() else { break };
         // The next samples are read while the network runs.
-        let (outputs, following) = rayon::join(|| runner.run(&[input]), || batches.get(i + 1).map(load).transpose());
+        let (outputs, following) = rayon::join(|| network.run(&[input]), || batches.get(i + 1).map(load).transpose());
         next = following?;
         see(batch, outputs?)?;
     }
@@ -184,7 +199,8 @@ impl<'l> Judge<'l> {
         }
     }
 
-    /// The total loss of the first rows of `scores`, which belong to these samples. Their wrong answers go behind those of earlier samples.
+    /// The total loss of the first rows of `scores`, which belong to these samples. Their wrong answers go behind those
+    /// of earlier samples.
     fn batch(&self, scores: &Tensor, samples: &[usize], wrong: &mut Vec<u64>) -> f64 {
         let rows = scores.data().chunks(self.outputs.max(1)).zip(samples);
         rows.fold(0.0, |loss, (row, &i)| {

@@ -94,8 +94,8 @@ pub(crate) struct Target<'a> {
     pub add: bool,
 }
 
-/// The gradient of one operand of out = f(a, b): g · ∂f, summed over all places the operand was repeated to. `operand` is
-/// its shape, `derivative` a function of (a, b, out).
+/// The gradient of one operand of out = f(a, b): g · ∂f, summed over all places the operand was repeated to. `operand`
+/// is its shape, `derivative` a function of (a, b, out).
 pub(crate) fn backward(
     a: View,
     b: View,

@@ -1,8 +1,8 @@
 //! Matrix products.
 //!
-//! Vectors run along the columns of the result, rows are broadcast, and a tile of both stays in registers over a stretch of the
-//! inner dimension: the kernel of the convolutions without their taps. Few rows go to the `gemm` crate, which has code for
-//! products with a vector. `docs/performance.md` compares the two.
+//! Vectors run along the columns of the result, rows are broadcast, and a tile of both stays in registers over a
+//! stretch of the inner dimension: the kernel of the convolutions without their taps. Few rows go to the `gemm` crate,
+//! which has code for products with a vector. `docs/performance.md` compares the two.
 #![allow(clippy::needless_range_loop)] // indices keep the unrolled loops over registers readable
 
 use super::disjoint::Disjoint;
@@ -65,8 +65,8 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// C = scale · A B (or C += …) with C row-major and contiguous. Every element is summed in the same order whatever the number of
-/// threads.
+/// C = scale · A B (or C += …) with C row-major and contiguous. Every element is summed in the same order whatever the
+/// number of threads.
 pub(crate) fn multiply(c: &mut [f32], a: Matrix, b: Matrix, scale: f32, add: bool) {
     let (m, n, depth) = (a.rows, b.columns, a.columns);
     if m == 0 || n == 0 {
@@ -83,30 +83,7 @@ pub(crate) fn multiply(c: &mut [f32], a: Matrix, b: Matrix, scale: f32, add: boo
     let (left, left_stride) = if a.row_stride == 1 {
         (a.data, a.column_stride)
     } else {
-        turned = scratch::take(depth * m);
-        let pieces = m.div_ceil(64).max(1);
-        let target = Disjoint::new(&mut turned);
-        // Bands of the inner dimension, so that the threads write separate parts.
-        let band = depth.div_ceil(8).next_multiple_of(8);
-        (0..depth.div_ceil(band)).into_par_iter().for_each(|i| {
-            let (start, end) = (i * band, ((i + 1) * band).min(depth));
-            // SAFETY: bands do not overlap.
-            #[allow(unsafe_code)]
-            let out = unsafe { target.part(start * m, (end - start) * m) };
-            for piece in 0..pieces {
-                let (row, rows) = (piece * 64, 64.min(m - piece * 64));
-                let from = &a.data[row * a.row_stride + start * a.column_stride..];
-                if a.column_stride == 1 {
-                    transpose(rows, end - start, from, a.row_stride, out, |k| k * m + row);
-                } else {
-                    for k in 0..end - start {
-                        for r in 0..rows {
-                            out[k * m + row + r] = from[r * a.row_stride + k * a.column_stride];
-                        }
-                    }
-                }
-            }
-        });
+        turned = turn(a);
         (turned.as_slice(), m)
     };
     let (len, _) = simd::capacity();
@@ -161,6 +138,36 @@ pub(crate) fn multiply(c: &mut [f32], a: Matrix, b: Matrix, scale: f32, add: boo
         scratch::give_back(lines);
     });
     scratch::give_back(turned);
+}
+
+/// The numbers of the matrix with its rows next to each other, in scratch memory.
+fn turn(a: Matrix) -> Vec<f32> {
+    let (m, depth) = (a.rows, a.columns);
+    let mut turned = scratch::take(depth * m);
+    let pieces = m.div_ceil(64).max(1);
+    let target = Disjoint::new(&mut turned);
+    // Bands of the inner dimension, so that the threads write separate parts.
+    let band = depth.div_ceil(8).next_multiple_of(8);
+    (0..depth.div_ceil(band)).into_par_iter().for_each(|i| {
+        let (start, end) = (i * band, ((i + 1) * band).min(depth));
+        // SAFETY: bands do not overlap.
+        #[allow(unsafe_code)]
+        let out = unsafe { target.part(start * m, (end - start) * m) };
+        for piece in 0..pieces {
+            let (row, rows) = (piece * 64, 64.min(m - piece * 64));
+            let from = &a.data[row * a.row_stride + start * a.column_stride..];
+            if a.column_stride == 1 {
+                transpose(rows, end - start, from, a.row_stride, out, |k| k * m + row);
+            } else {
+                for k in 0..end - start {
+                    for r in 0..rows {
+                        out[k * m + row + r] = from[r * a.row_stride + k * a.column_stride];
+                    }
+                }
+            }
+        }
+    });
+    turned
 }
 
 /// Columns `first..first + count` of rows `start..start + depth`, as lines of `lanes` numbers.
@@ -289,8 +296,8 @@ fn few_rows(c: &mut [f32], a: Matrix, b: Matrix, scale: f32, add: bool) {
     (0..n.div_ceil(COLUMNS)).into_par_iter().for_each(|task| {
         let (first, count) = (task * COLUMNS, COLUMNS.min(n - task * COLUMNS));
         let mut lines = scratch::take(m * count);
-        // SAFETY: `multiply` has asserted that every element of A (m×k) and B (k×n) lies inside its slice by these strides, slices
-        // never exceed isize::MAX bytes, and the result goes into a buffer of its own.
+        // SAFETY: `multiply` has asserted that every element of A (m×k) and B (k×n) lies inside its slice by these
+        // strides, slices never exceed isize::MAX bytes, and the result goes into a buffer of its own.
         #[allow(unsafe_code)]
         unsafe {
             gemm::gemm(

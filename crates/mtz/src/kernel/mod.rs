@@ -1,8 +1,8 @@
 //! The loops behind the operators. They know slices and sizes, not graphs.
 //!
 //! Work is cut into pieces whose size depends on the shapes alone and never on the number of threads, and each
-//! piece is summed in a fixed order: results are the same bits for any thread count. This is the only module that may
-//! contain `unsafe`.
+//! piece is summed in a fixed order: results are the same bits for any thread count. Beside two places, in
+//! `statistics::gram` and `onnx::mapped`, this is the only module with `unsafe`.
 
 pub(crate) mod broadcast;
 pub(crate) mod conv;

@@ -1,8 +1,8 @@
 //! Vectors of f32 on the instruction set the machine has, chosen at run time: users build without flags.
 //!
 //! A kernel is written once, generic over [`Vector`], and instantiated by [`dispatch!`] inside functions that enable
-//! AVX-512 or AVX2 with FMA; elsewhere (and on other machines) the portable [`Lanes`] are compiled, which the compiler turns into
-//! NEON or SSE. Tests compare the portable version with the others.
+//! AVX-512 or AVX2 with FMA; elsewhere (and on other machines) the portable [`Lanes`] are compiled, which the compiler
+//! turns into NEON or SSE. Tests compare the portable version with the others.
 #![allow(clippy::needless_range_loop)] // indices keep the unrolled loops over registers readable
 
 use std::sync::OnceLock;
@@ -95,8 +95,8 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub(crate) struct Avx512(__m512);
 
-    // SAFETY (all blocks below): the intrinsics only need their instruction set, which `dispatch!` has checked before it
-    // calls a kernel with these types; loads and stores are unaligned and the caller vouches for the memory.
+    // SAFETY (all blocks below): the intrinsics only need their instruction set, which `dispatch!` has checked before
+    // it calls a kernel with these types; loads and stores are unaligned and the caller vouches for the memory.
     #[allow(unsafe_code)]
     impl Vector for Avx2 {
         const LEN: usize = 8;
@@ -169,8 +169,8 @@ pub(crate) enum Level {
     Avx512,
 }
 
-/// The widest one this machine has. The environment variable MTZ_SIMD (`portable` or `avx2`) asks for less: to compare, and to get the
-/// same bits on machines that differ.
+/// The widest one this machine has. The environment variable MTZ_SIMD (`portable` or `avx2`) asks for less: to compare,
+/// and to get the same bits on machines that differ.
 pub(crate) fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(|| {

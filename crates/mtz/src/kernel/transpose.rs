@@ -1,5 +1,5 @@
-//! Rows become columns, eight by eight in registers: what the convolutions need between the layout of the network (channel
-//! by channel) and that of their kernels (position by position).
+//! Rows become columns, eight by eight in registers: what the convolutions need between the layout of the network
+//! (channel by channel) and that of their kernels (position by position).
 
 /// dst[to(c) + r] = src[r · stride + c] for all r < rows, c < columns.
 pub(crate) fn transpose(
@@ -25,8 +25,8 @@ pub(crate) fn transpose(
         let end = column + if two { 16 } else { 8 };
         assert!((whole_rows - 1) * stride + end <= src.len() && last + whole_rows <= dst.len());
         for row in (0..whole_rows).step_by(8) {
-            // SAFETY: AVX has been detected; the assertion places eight rows of eight (or sixteen) numbers inside `src` and eight
-            // numbers behind each target inside `dst`.
+            // SAFETY: AVX has been detected; the assertion places eight rows of eight (or sixteen) numbers inside `src`
+            // and eight numbers behind each target inside `dst`.
             #[allow(unsafe_code)]
             unsafe {
                 let (from, to) = (src.as_ptr().add(row * stride + column), dst.as_mut_ptr().add(row));

@@ -1,16 +1,11 @@
-//! The mathematics of sharing: second moments of a layer's inputs, symmetric systems, and the pairing of units.
+//! Linear algebra in f64: symmetric systems, matrix products and the assignment problem.
 //!
-//! Everything here is a function of matrices, in f64, and gives the same bits for any number of threads.
+//! Everything here is a function of matrices and gives the same bits for any number of threads.
 
-mod least_squares;
-mod moments;
-mod one_sided;
-mod pairs;
+mod assignment;
+pub(crate) mod matrix;
 mod spd;
 
-pub(crate) use least_squares::product;
-pub use least_squares::{Aim, Problem, Targets, distances, misfit, spread};
-pub use moments::Moments;
-pub use one_sided::Samples;
-pub use pairs::{assignment, best_pairs, greedy};
+pub use assignment::{assignment, greedy_pairs, optimal_pairs};
+pub(crate) use spd::LARGEST_RIDGE;
 pub use spd::{Factor, Solved, System, solve_towards};

@@ -15,7 +15,7 @@ pub struct Factor {
 }
 
 /// Never so far beyond the mean of the diagonal: then there is nothing to solve.
-pub(super) const LARGEST_RIDGE: f64 = 1e3;
+pub(crate) const LARGEST_RIDGE: f64 = 1e3;
 
 impl Factor {
     /// Factors a symmetric matrix; `None` if it is not positive definite.
@@ -74,7 +74,8 @@ pub struct Solved {
 
 /// A + μ I with μ = ridge · mean(diag A), factored once for any number of right sides.
 ///
-/// Where A has a zero on its diagonal (a dead input), the solution stays at the prior. If A is not definite even so, the ridge is raised until it is.
+/// Where A has a zero on its diagonal (a dead input), the solution stays at the prior. If A is not definite even so,
+/// the ridge is raised until it is.
 #[derive(Clone, Debug)]
 pub struct System {
     size: usize,
@@ -115,10 +116,11 @@ impl System {
             }
             now *= 10.0;
         }
-        Err(Error::data("the statistics of a layer cannot be inverted").hint("use more --calibration samples"))
+        Err(Error::data("the statistics of a layer cannot be inverted").hint("use more `calibration` samples"))
     }
 
-    /// Minimises ½ tr Xᵀ A X − tr Xᵀ B + ½ μ ‖X − X₀‖²: the system (A + μ I) X = B + μ X₀. B and the prior X₀ are size × columns, row by row.
+    /// Minimises ½ tr Xᵀ A X − tr Xᵀ B + ½ μ ‖X − X₀‖²: the system (A + μ I) X = B + μ X₀. B and the prior X₀ are size
+    /// × columns, row by row.
     pub fn solve(&self, b: &[f64], prior: &[f64], columns: usize) -> Result<Solved> {
         if b.len() != self.size * columns || prior.len() != b.len() {
             return Err(Error::usage("matrix sizes do not fit together"));

@@ -1,4 +1,5 @@
-//! The bytes of a model file without a copy of it: the system brings in what is looked at, and takes it back when memory is short.
+//! The bytes of a model file without a copy of it: the system brings in what is looked at, and takes it back when
+//! memory is short.
 //!
 //! Small files are read: a mapping is not worth its pages there, and a file that is read cannot change any more.
 
@@ -18,9 +19,10 @@ pub(super) fn bytes(path: &Path, size: u64) -> Result<Bytes> {
         return Ok(std::fs::read(path).map_err(io)?.into());
     }
     let file = File::open(path).map_err(io)?;
-    // SAFETY: nobody here writes to the mapping, and it is private. That no other program changes the file while it is decoded cannot be checked; if one
-    // does, other bytes are decoded: no length that was read before is trusted when it is read again, and all numbers are copies. If the file is cut
-    // short, the system ends this program, as every program that maps it.
+    // SAFETY: nobody here writes to the mapping, and it is private. That no other program changes the file while it is
+    // decoded cannot be checked; if one does, other bytes are decoded: no length that was read before is trusted when
+    // it is read again, and all numbers are copies. If the file is cut short, the system ends this program, as every
+    // program that maps it.
     #[allow(unsafe_code)]
     let mapped = unsafe { MmapOptions::new().map_copy_read_only(&file) };
     match mapped {

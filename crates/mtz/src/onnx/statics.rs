@@ -33,7 +33,8 @@ fn from_dim(dim: Dim) -> Scalar {
     }
 }
 
-/// Computes `op` on constants; `None` if that is beyond shape arithmetic.
+/// Computes `op` on constants; `None` if that is beyond shape arithmetic. One function for all operators: each
+/// is one arm, they share the readers of attributes and inputs defined in front of them, and none calls another.
 pub(super) fn evaluate(op: &str, attributes: &[(String, Attribute)], inputs: &[Option<Static>]) -> Option<Static> {
     let int = |name: &str| {
         attributes

@@ -3,9 +3,10 @@
 use super::axes::{AxisLink, reshape};
 use super::node::{NodeForm, NodeSpec, from_size};
 use super::reshape::merged;
-use super::{Gradients, Inputs, Operator, Pass, Shapes};
+use super::{Operator, Shapes};
+use super::view::hand_numbers_on;
 use crate::error::{Error, Result};
-use crate::tensor::{Shape, ViewMut, normalize_axis};
+use crate::tensor::{Shape, normalize_axis};
 
 /// All axes before `axis` become the first, all others the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,19 +40,7 @@ impl Operator for Flatten {
         Shape::new(vec![merged(first)?, merged(second)?])
     }
 
-    fn forward(&self, inputs: &Inputs, out: ViewMut) {
-        out.data.copy_from_slice(inputs.get(0).data);
-    }
-
-    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
-        if let Some(gradient) = gradients.get(0) {
-            gradient.pass_on(pass.grad.data);
-        }
-    }
-
-    fn is_view(&self) -> bool {
-        true
-    }
+    hand_numbers_on!();
 
     fn links(&self, inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {
         reshape(inputs[0], output)

@@ -2,9 +2,10 @@
 
 use super::axes::{AxisLink, through};
 use super::node::NodeSpec;
-use super::{Gradients, Inputs, Operator, Pass, Shapes};
+use super::{Operator, Shapes};
+use super::view::hand_numbers_on;
 use crate::error::Result;
-use crate::tensor::{Shape, ViewMut};
+use crate::tensor::{Shape};
 
 /// The input itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,19 +23,7 @@ impl Operator for Identity {
         inputs.get(0).cloned()
     }
 
-    fn forward(&self, inputs: &Inputs, out: ViewMut) {
-        out.data.copy_from_slice(inputs.get(0).data);
-    }
-
-    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
-        if let Some(gradient) = gradients.get(0) {
-            gradient.pass_on(pass.grad.data);
-        }
-    }
-
-    fn is_view(&self) -> bool {
-        true
-    }
+    hand_numbers_on!();
 
     fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {
         through(0, output.len(), |_| false)

@@ -1,11 +1,8 @@
 //! `LogSoftmax`: x − log Σ eˣ along an axis.
 
-use super::axes::{AxisLink, through};
-use super::node::{NodeForm, NodeSpec, from_size};
-use super::softmax_rows::{exponentials, for_each_line, lines_backward, read_axis, shape};
-use super::{Gradients, Inputs, Operator, Pass, Shapes};
-use crate::error::Result;
-use crate::tensor::{Shape, ViewMut};
+use super::softmax_rows::{along_one_axis, exponentials, for_each_line, lines_backward};
+use super::{Gradients, Inputs, Operator, Pass};
+use crate::tensor::ViewMut;
 
 /// x − log Σ eˣ along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,19 +13,7 @@ pub struct LogSoftmax {
 
 impl Operator for LogSoftmax {
     const NAME: &'static str = "LogSoftmax";
-    const INPUTS: (usize, usize) = (1, 1);
-
-    fn read(node: &mut NodeSpec) -> Result<Self> {
-        Ok(Self { axis: read_axis(node)? })
-    }
-
-    fn write(&self, form: &mut NodeForm) {
-        form.int("axis", from_size(self.axis));
-    }
-
-    fn shape(&self, inputs: &Shapes) -> Result<Shape> {
-        shape(self.axis, inputs)
-    }
+    along_one_axis!();
 
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         for_each_line(self.axis, inputs, out, |x, out| {
@@ -45,9 +30,5 @@ impl Operator for LogSoftmax {
             let sum: f32 = g.iter().sum();
             out.iter_mut().zip(y).zip(g).for_each(|((out, y), g)| *out = g - y.exp() * sum);
         });
-    }
-
-    fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {
-        through(0, output.len(), |_| false)
     }
 }

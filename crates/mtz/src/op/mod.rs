@@ -301,6 +301,7 @@ mod binary;
 mod pool;
 mod softmax_rows;
 mod unary;
+mod view;
 
 impl Op {
     /// Whether its constants are weights, to be multiplied with what it reads.

@@ -150,7 +150,8 @@ impl Planes {
         }
     }
 
-    /// Calls `f(tap, from, step, at)` for each tap and output row: outputs `at` see the inputs `from`, `from + step`, ….
+    /// Calls `f(tap, from, step, at)` for each tap and output row: outputs `at` see the inputs `from`, `from + step`,
+    /// ….
     pub fn for_each_tap(&self, mut f: impl FnMut(usize, usize, usize, Range<usize>)) {
         (0..self.rows.size * self.columns.size).for_each(|tap| self.tap(tap, &mut f));
     }

@@ -1,11 +1,8 @@
 //! `Softmax`: eˣ / Σ eˣ along an axis.
 
-use super::axes::{AxisLink, through};
-use super::node::{NodeForm, NodeSpec, from_size};
-use super::softmax_rows::{exponentials, for_each_line, lines_backward, read_axis, shape};
-use super::{Gradients, Inputs, Operator, Pass, Shapes};
-use crate::error::Result;
-use crate::tensor::{Shape, ViewMut};
+use super::softmax_rows::{along_one_axis, exponentials, for_each_line, lines_backward};
+use super::{Gradients, Inputs, Operator, Pass};
+use crate::tensor::ViewMut;
 
 /// eˣ / Σ eˣ along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,19 +13,7 @@ pub struct Softmax {
 
 impl Operator for Softmax {
     const NAME: &'static str = "Softmax";
-    const INPUTS: (usize, usize) = (1, 1);
-
-    fn read(node: &mut NodeSpec) -> Result<Self> {
-        Ok(Self { axis: read_axis(node)? })
-    }
-
-    fn write(&self, form: &mut NodeForm) {
-        form.int("axis", from_size(self.axis));
-    }
-
-    fn shape(&self, inputs: &Shapes) -> Result<Shape> {
-        shape(self.axis, inputs)
-    }
+    along_one_axis!();
 
     fn forward(&self, inputs: &Inputs, out: ViewMut) {
         for_each_line(self.axis, inputs, out, |x, out| {
@@ -44,9 +29,5 @@ impl Operator for Softmax {
             let dot: f32 = y.iter().zip(g).map(|(y, g)| y * g).sum();
             out.iter_mut().zip(y).zip(g).for_each(|((out, y), g)| *out = y * (g - dot));
         });
-    }
-
-    fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {
-        through(0, output.len(), |_| false)
     }
 }

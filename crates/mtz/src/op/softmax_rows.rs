@@ -6,6 +6,31 @@ use crate::error::Result;
 use crate::kernel::{for_each_run, reduce};
 use crate::tensor::{Shape, ViewMut};
 
+/// How such an operator is read, written and shaped.
+macro_rules! along_one_axis {
+    () => {
+        const INPUTS: (usize, usize) = (1, 1);
+
+        fn read(node: &mut $crate::op::node::NodeSpec) -> $crate::error::Result<Self> {
+            Ok(Self { axis: $crate::op::softmax_rows::read_axis(node)? })
+        }
+
+        fn write(&self, form: &mut $crate::op::node::NodeForm) {
+            form.int("axis", $crate::op::node::from_size(self.axis));
+        }
+
+        fn shape(&self, inputs: &$crate::op::Shapes) -> $crate::error::Result<$crate::tensor::Shape> {
+            $crate::op::softmax_rows::shape(self.axis, inputs)
+        }
+
+        fn links(&self, _inputs: &[&[usize]], output: &[usize]) -> Vec<$crate::op::axes::AxisLink> {
+            $crate::op::axes::through(0, output.len(), |_| false)
+        }
+    };
+}
+
+pub(super) use along_one_axis;
+
 /// The axis: the last by default. (Before opset 13 all axes from `axis` on were one; the reader flattens those.)
 pub(crate) fn read_axis(node: &mut NodeSpec) -> Result<usize> {
     node.shape(0)?.axis(node.int("axis")?.unwrap_or(-1))

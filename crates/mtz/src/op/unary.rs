@@ -20,8 +20,8 @@ macro_rules! unary_operator {
     };
 }
 
-/// Shape rule, forward and backward pass and links of an operator that applies `$f` to each number x, giving y, with the
-/// derivative `$df` of (x, y).
+/// Shape rule, forward and backward pass and links of an operator that applies `$f` to each number x, giving y, with
+/// the derivative `$df` of (x, y).
 macro_rules! elementwise {
     ($f:expr, $df:expr) => {
         fn shape(&self, inputs: &crate::op::Shapes) -> crate::error::Result<crate::tensor::Shape> {

@@ -2,9 +2,10 @@
 
 use super::axes::{AxisLink, reshape};
 use super::node::{ConstantForm, NodeForm, NodeSpec, from_size};
-use super::{Gradients, Inputs, Operator, Pass, Shapes};
+use super::{Operator, Shapes};
+use super::view::hand_numbers_on;
 use crate::error::{Error, Result};
-use crate::tensor::{Dim, Shape, ViewMut};
+use crate::tensor::{Dim, Shape};
 
 /// Adds axes of length one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,19 +44,7 @@ impl Operator for Unsqueeze {
         Shape::new(dims)
     }
 
-    fn forward(&self, inputs: &Inputs, out: ViewMut) {
-        out.data.copy_from_slice(inputs.get(0).data);
-    }
-
-    fn backward(&self, pass: &Pass, gradients: &mut Gradients) {
-        if let Some(gradient) = gradients.get(0) {
-            gradient.pass_on(pass.grad.data);
-        }
-    }
-
-    fn is_view(&self) -> bool {
-        true
-    }
+    hand_numbers_on!();
 
     fn links(&self, inputs: &[&[usize]], output: &[usize]) -> Vec<AxisLink> {
         reshape(inputs[0], output)

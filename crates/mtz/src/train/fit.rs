@@ -1,16 +1,17 @@
 //! One network, trained on labels: whole epochs, and the best on held-out data kept.
 
-use super::augment::Augmentation;
-use super::diary::Diary;
+use super::checkpoint::TrainingCheckpoint;
 use super::learn::{Goal, Learner, Rule, learn};
 use super::optimizer::OptimizerKind;
 use super::parameters::{Bindings, Parameters};
 use super::schedule::Schedule;
+use crate::data::Augmentation;
 use crate::data::Feed;
 use crate::error::{Error, Result};
-use crate::evaluate::{Evaluation, Options, evaluate_on};
+use crate::evaluate::{Evaluation, EvaluationOptions, evaluate_on};
 use crate::graph::Graph;
 use crate::random;
+use crate::run::CpuEngine;
 use std::ops::ControlFlow;
 
 /// How to train.
@@ -54,7 +55,7 @@ impl Fit {
 
 /// News from a training run.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct TrainingProgress {
     /// Steps done and all steps.
     pub step: (usize, usize),
     /// Samples seen so far.
@@ -67,7 +68,7 @@ pub struct Progress {
 
 /// What came out.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct TrainingReport {
     /// The trained network: the best on held-out data if that was asked for, otherwise (or if it was stopped) the last.
     pub graph: Graph,
     /// Steps done.
@@ -84,16 +85,17 @@ struct Best {
     parameters: Vec<Vec<f32>>,
 }
 
-/// Trains `graph` on these samples of a labelled set. `listen` hears of every step and may stop the run; what has been learned by then
-/// is returned. A `diary` lets a run that was killed go on; what it measured on held-out samples before that is forgotten.
+/// Trains `graph` on these samples of a labelled set. `progress` hears of every step and may stop the run; what has
+/// been learned by then is returned. With a `checkpoint` a run that was killed is resumed; what it measured on held-out
+/// samples before that is forgotten.
 pub fn fit(
     graph: &Graph,
     feed: &Feed,
     samples: &[usize],
     how: &Fit,
-    diary: Option<&Diary>,
-    mut listen: impl FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Report> {
+    checkpoint: Option<&TrainingCheckpoint>,
+    mut progress: impl FnMut(TrainingProgress) -> ControlFlow<()>,
+) -> Result<TrainingReport> {
     if graph.outputs().len() != 1 {
         return Err(Error::unsupported("training needs a network with one output"));
     }
@@ -110,36 +112,38 @@ pub fn fit(
         samples: train,
         goal: Goal::Labels,
         weight: 1.0,
-        pace: 1.0,
+        batch_factor: 1.0,
         mirrored: false,
     };
     let mut best: Option<Best> = None;
     let mut stopped = false;
-    let done = learn(&mut parameters, &[learner], steps, &how.rule, diary, |step, losses, parameters| {
-        if step.is_multiple_of(steps_per_epoch) && !held_out.is_empty() {
-            let now = bindings.apply(graph, parameters)?;
-            let options = Options { batch_size: how.rule.batch_size, memory: how.memory };
-            let result = evaluate_on(&now, feed, &held_out, options, |_| {})?;
-            let better = best.as_ref().is_none_or(|b| (result.error, result.loss) <= (b.result.error, b.result.loss));
-            if better || !how.keep_best {
-                best = Some(Best { result, parameters: parameters.snapshot() });
+    let done =
+        learn(&mut parameters, &[learner], steps, &how.rule, checkpoint, &CpuEngine, |step, losses, parameters| {
+            if step.is_multiple_of(steps_per_epoch) && !held_out.is_empty() {
+                let now = bindings.apply(graph, parameters)?;
+                let options = EvaluationOptions::new(how.rule.batch_size, how.memory);
+                let result = evaluate_on(&now, feed, &held_out, options, |_| {})?;
+                let better =
+                    best.as_ref().is_none_or(|b| (result.error, result.loss) <= (b.result.error, b.result.loss));
+                if better || !how.keep_best {
+                    best = Some(Best { result, parameters: parameters.snapshot() });
+                }
             }
-        }
-        let news = Progress {
-            step: (step, steps),
-            samples: step * batch,
-            loss: losses.iter().sum(),
-            validation: best.as_ref().map(|b| b.result),
-        };
-        let flow = listen(news);
-        stopped = flow.is_break() && step < steps;
-        Ok(flow)
-    })?;
+            let now = TrainingProgress {
+                step: (step, steps),
+                samples: step * batch,
+                loss: losses.iter().sum(),
+                validation: best.as_ref().map(|b| b.result),
+            };
+            let flow = progress(now);
+            stopped = flow.is_break() && step < steps;
+            Ok(flow)
+        })?;
     let validation = best.as_ref().map(|b| b.result);
     if let Some(best) = best.filter(|_| !stopped) {
         parameters.restore(&best.parameters);
     }
-    Ok(Report { graph: bindings.apply(graph, &parameters)?, steps: done, validation, stopped })
+    Ok(TrainingReport { graph: bindings.apply(graph, &parameters)?, steps: done, validation, stopped })
 }
 
 /// The samples to learn from and those held out, chosen at random but always the same for a seed.

@@ -1,13 +1,13 @@
-//! The loop: every step takes a batch of each task, adds up the tasks' gradients in the parameters they share, and moves once.
+//! The loop: every step takes a batch of each task, adds up the tasks' gradients in the parameters they share, and
+//! moves once.
 
-use super::augment::Augmentation;
-use super::diary::Diary;
+use super::checkpoint::TrainingCheckpoint;
 use super::loss::{Loss, Target, from_rows_along, rows_along};
 use super::optimizer::{Optimizer, OptimizerKind};
 use super::parameters::{Binding, Bindings, Parameters};
-use super::program::Program;
+use super::program::{Learning, TrainingProgram};
 use super::schedule::Schedule;
-use crate::data::{Feed, Labels};
+use crate::data::{Augmentation, Feed, Labels};
 use crate::error::{Error, Result};
 use crate::evaluate::Ending;
 use crate::graph::{Graph, ValueId};
@@ -23,7 +23,8 @@ use std::ops::ControlFlow;
 pub enum Goal<'a> {
     /// The labels of its samples: cross-entropy for classes, binary cross-entropy for attributes.
     Labels,
-    /// The outputs of another network on the same samples: each of its answers in the way that suits it, and behind them features ([`Loss::RelativeSquares`]).
+    /// The outputs of another network on the same samples: each of its answers in the way that suits it, and behind
+    /// them features ([`Loss::RelativeSquares`]).
     Teacher {
         /// The network to imitate; its outputs correspond to the learner's.
         graph: &'a Graph,
@@ -31,7 +32,8 @@ pub enum Goal<'a> {
         answers: &'a [Imitation],
         /// The first output learns from labels, too.
         labels: bool,
-        /// How much the features count at first. They lead the way and matter less and less: at the end only answers count.
+        /// How much the features count at first. They lead the way and matter less and less: at the end only answers
+        /// count.
         features: f32,
     },
 }
@@ -116,7 +118,7 @@ pub struct Learner<'a> {
     /// How much it counts beside the others.
     pub weight: f32,
     /// Its samples per step, as a multiple of the [`Rule`]'s.
-    pub pace: f32,
+    pub batch_factor: f32,
     /// Mirror every second image, whatever the [`Rule`] says.
     pub mirrored: bool,
 }
@@ -150,7 +152,8 @@ pub struct Rule {
 /// A learner with its buffers and its place in the data.
 struct Running<'a, 'l> {
     learner: &'l Learner<'a>,
-    program: Program,
+    outputs: Vec<ValueId>,
+    program: Box<dyn TrainingProgram>,
     teacher: Option<Runner<'a>>,
     batch: usize,
     /// The samples of the present epoch, in the order they come.
@@ -161,33 +164,35 @@ struct Running<'a, 'l> {
     seed: u64,
 }
 
-/// Trains all learners at once for `steps` steps, changing `parameters`. `after` hears of every step (its number from 1, and each task's loss) and may
-/// stop the run. With a `diary` a run that was killed goes on; of steps done before that, `after` hears nothing. Who has saved what came out closes the diary.
-/// Returns the steps done.
+/// Trains all learners at once for `steps` steps, changing `parameters`. `after` hears of every step (its number from
+/// 1, and each task's loss) and may stop the run. With a `checkpoint` a run that was killed is resumed; `after` is not
+/// called for steps restored from it. The caller deletes the checkpoint once the result is saved. Returns the steps
+/// done.
 pub fn learn(
     parameters: &mut Parameters,
     learners: &[Learner],
     steps: usize,
     how: &Rule,
-    diary: Option<&Diary>,
+    checkpoint: Option<&TrainingCheckpoint>,
+    engine: &dyn Learning,
     mut after: impl FnMut(usize, &[f64], &Parameters) -> Result<ControlFlow<()>>,
 ) -> Result<usize> {
     let mut running = Vec::new();
     for (i, learner) in learners.iter().enumerate() {
         let seed = if i == 0 { how.seed } else { random::bits(how.seed, 1000 + i as u64) };
-        running.push(Running::new(learner, parameters, how, seed)?);
+        running.push(Running::new(learner, parameters, how, seed, engine)?);
     }
     let mut optimizer = Optimizer::new(how.optimizer, how.weight_decay, parameters);
     let mut losses = vec![0.0; learners.len()];
-    let mut pages = diary.map(|diary| diary.open(learners, steps, how));
-    let first = pages.as_ref().map_or(Ok(0), |pages| pages.load(parameters, &mut optimizer))?;
+    let mut saved = checkpoint.map(|checkpoint| checkpoint.open(learners, steps, how));
+    let first = saved.as_ref().map_or(Ok(0), |saved| saved.load(parameters, &mut optimizer))?;
     for step in first..steps {
         parameters.clear_gradients();
         for (task, loss) in running.iter_mut().zip(&mut losses) {
             *loss = task.step(parameters, how, (step, steps))?;
             if !loss.is_finite() {
                 return Err(
-                    Error::data(format!("the loss became {loss} at step {}", step + 1)).hint("use a smaller --lr")
+                    Error::data(format!("the loss became {loss} at step {}", step + 1)).hint("use a smaller `rate`")
                 );
             }
         }
@@ -202,8 +207,8 @@ pub fn learn(
             },
         );
         loaded?;
-        if let Some(pages) = &mut pages {
-            pages.note(step + 1, parameters, &mut optimizer)?;
+        if let Some(saved) = &mut saved {
+            saved.note(step + 1, parameters, &mut optimizer)?;
         }
         if after(step + 1, &losses, parameters)?.is_break() {
             return Ok(step + 1);
@@ -211,27 +216,33 @@ pub fn learn(
     }
     // A step too far shows in the loss of the next one; there is none after the last.
     if parameters.iter_mut().any(|p| p.data.iter().any(|x| !x.is_finite())) {
-        return Err(Error::data(format!("weights are not finite after step {steps}")).hint("use a smaller --lr"));
+        return Err(Error::data(format!("weights are not finite after step {steps}")).hint("use a smaller `rate`"));
     }
     // What comes behind the last step may be killed, too.
-    if let Some(pages) = pages.filter(|_| first < steps) {
-        pages.end(parameters, &mut optimizer)?;
+    if let Some(saved) = saved.filter(|_| first < steps) {
+        saved.end(parameters, &mut optimizer)?;
     }
     Ok(steps)
 }
 
 /// Samples that a task with this pace takes in a step.
-pub fn paced(batch_size: usize, pace: f32) -> usize {
-    (batch_size as f32 * pace).round().max(1.0) as usize
+pub fn batch_size_of(batch_size: usize, batch_factor: f32) -> usize {
+    (batch_size as f32 * batch_factor).round().max(1.0) as usize
 }
 
-/// Takes the running statistics of batch normalisations anew, as means over `samples` samples of each task. In training they follow the weights and
-/// remember a few batches only (Wu and Johnson 2021, "precise" statistics); weights stay as they are. Images are changed as in training: statistics of other
-/// images than the weights were found with do harm.
-pub fn settle(parameters: &mut Parameters, learners: &[Learner], samples: usize, how: &Rule) -> Result<()> {
+/// Takes the running statistics of batch normalisations anew, as means over `samples` samples of each task. In training
+/// they follow the weights and remember a few batches only (Wu and Johnson 2021, "precise" statistics); weights stay as
+/// they are. Images are changed as in training: statistics of other images than the weights were found with do harm.
+pub fn recalibrate_batch_norm(
+    parameters: &mut Parameters,
+    learners: &[Learner],
+    samples: usize,
+    how: &Rule,
+    engine: &dyn Learning,
+) -> Result<()> {
     for (i, learner) in learners.iter().enumerate().filter(|(_, l)| norms(l.graph).next().is_some()) {
         let (batch, batches) = some_batches(learner, samples, how, random::bits(how.seed, 2000 + i as u64));
-        let mut program = Program::new(learner.graph, learner.bindings.clone(), parameters, batch, false);
+        let mut program = engine.learn(learner.graph, learner.bindings.clone(), parameters, batch);
         for (k, images) in batches.enumerate() {
             let (images, seed) = images?;
             program.set_momentum(k as f32 / (k + 1) as f32);
@@ -241,10 +252,16 @@ pub fn settle(parameters: &mut Parameters, learners: &[Learner], samples: usize,
     Ok(())
 }
 
-/// Gives batch normalisations the mean and variance that their inputs have in `samples` samples of each task, and such a scale and offset that they answer
-/// what they did. Training goes by the statistics of its batches: a network that brings those of other images (it was trained on noisy or shifted ones, say)
-/// would be another one from the first step on.
-pub fn acclimatise(parameters: &mut Parameters, learners: &[Learner], samples: usize, how: &Rule) -> Result<()> {
+/// Gives batch normalisations the mean and variance that their inputs have in `samples` samples of each task, and such
+/// a scale and offset that they answer what they did. Training goes by the statistics of its batches: a network that
+/// brings those of other images (it was trained on noisy or shifted ones, say) would be another one from the first step
+/// on.
+pub fn match_batch_statistics(
+    parameters: &mut Parameters,
+    learners: &[Learner],
+    samples: usize,
+    how: &Rule,
+) -> Result<()> {
     for (i, learner) in learners.iter().enumerate() {
         let norms: Vec<(f32, [ValueId; 5])> = norms(learner.graph).collect();
         let taps: Vec<ValueId> = norms.iter().map(|(_, [x, ..])| *x).collect();
@@ -319,7 +336,8 @@ fn add_channels(sums: &mut Vec<Sums>, value: &Tensor) {
     }
 }
 
-/// Whole batches of at most so many samples, changed as in training, each with a seed; and how many samples there are in each. A single sample has no spread: of those there is no batch.
+/// Whole batches of at most so many samples, changed as in training, each with a seed; and how many samples there are
+/// in each. A single sample has no spread: of those there is no batch.
 fn some_batches<'l>(
     learner: &'l Learner,
     samples: usize,
@@ -339,8 +357,14 @@ fn some_batches<'l>(
 }
 
 impl<'a, 'l> Running<'a, 'l> {
-    fn new(learner: &'l Learner<'a>, parameters: &Parameters, how: &Rule, seed: u64) -> Result<Self> {
-        let batch = paced(how.batch_size, learner.pace).min(learner.samples.len());
+    fn new(
+        learner: &'l Learner<'a>,
+        parameters: &Parameters,
+        how: &Rule,
+        seed: u64,
+        engine: &dyn Learning,
+    ) -> Result<Self> {
+        let batch = batch_size_of(how.batch_size, learner.batch_factor).min(learner.samples.len());
         if batch == 0 {
             return Err(Error::data("there are no samples to learn from"));
         }
@@ -362,9 +386,10 @@ impl<'a, 'l> Running<'a, 'l> {
         }
         let gradients = asked.iter().map(|id| vec![0.0; learner.graph[*id].shape.elements(batch)]).collect();
         let graph = learner.graph.with_outputs(asked);
-        let program = Program::new(&graph, learner.bindings.clone(), parameters, batch, false);
+        let program = engine.learn(&graph, learner.bindings.clone(), parameters, batch);
+        let outputs = graph.outputs().to_vec();
         let (order, epoch, next) = (Vec::new(), None, None);
-        Ok(Self { learner, program, teacher, batch, order, epoch, gradients, next, seed })
+        Ok(Self { learner, outputs, program, teacher, batch, order, epoch, gradients, next, seed })
     }
 
     /// The batch of a step and its samples. Every epoch is a new order.
@@ -392,9 +417,8 @@ impl<'a, 'l> Running<'a, 'l> {
         let inputs = [input];
         let truth = self.teacher.as_mut().map(|t| t.run(&inputs)).transpose()?;
         self.program.forward(parameters, &inputs, random::bits(self.seed ^ 0xd0, step as u64))?;
-        let outputs: Vec<ValueId> = self.program.graph().outputs().to_vec();
         let mut total = 0.0;
-        for (k, (&id, gradient)) in outputs.iter().zip(&mut self.gradients).enumerate() {
+        for (k, (&id, gradient)) in self.outputs.iter().zip(&mut self.gradients).enumerate() {
             let view = self.program.value(id);
             let (output, width) = (view.data, view.data.len() / self.batch);
             let truth = truth.as_ref().and_then(|truth| truth.get(k)).map(Tensor::data);

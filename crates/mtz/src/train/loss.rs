@@ -22,19 +22,20 @@ pub enum Loss<'a> {
     BinaryCrossEntropy,
     /// Σ (x − t)² / Σ t² over the batch: how far answers are off, whatever their scale.
     RelativeSquares,
-    /// Σ_k p_k (x_k − t_k)² over the numbers of a sample, mean over them: `precision` holds p, one for each number. With p_k = 1 / var(t_k) every number counts in units
-    /// of its own deviation, whatever its scale.
+    /// Σ_k p_k (x_k − t_k)² over the numbers of a sample, mean over them: `precision` holds p, one for each number.
+    /// With p_k = 1 / var(t_k) every number counts in units of its own deviation, whatever its scale.
     WeightedSquares {
         /// p.
         precision: &'a [f32],
     },
-    /// T² · KL(softmax(t/T) ‖ softmax(x/T)): imitate a teacher's logits, softened by the temperature (Hinton et al. 2015).
+    /// T² · KL(softmax(t/T) ‖ softmax(x/T)): imitate a teacher's logits, softened by the temperature (Hinton et al.
+    /// 2015).
     Distillation {
         /// T.
         temperature: f32,
     },
-    /// The same for answers that are yes or no each, where softmax(x/T) would make them compete: T² · KL(σ(t/T) ‖ σ(x/T)), mean over the
-    /// attributes.
+    /// The same for answers that are yes or no each, where softmax(x/T) would make them compete: T² · KL(σ(t/T) ‖
+    /// σ(x/T)), mean over the attributes.
     BinaryDistillation {
         /// T.
         temperature: f32,

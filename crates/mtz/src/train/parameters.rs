@@ -187,8 +187,8 @@ enum Role {
     Statistic,
 }
 
-/// The constants that training changes: weights of layers, and running statistics of batch normalisation. Other constants
-/// (a mean subtracted from the input, say) are part of the network's definition.
+/// The constants that training changes: weights of layers, and running statistics of batch normalisation. Other
+/// constants (a mean subtracted from the input, say) are part of the network's definition.
 fn roles(graph: &Graph) -> Vec<(ValueId, Role)> {
     let mut found = Vec::new();
     let mut products = Vec::new();

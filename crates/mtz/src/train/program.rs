@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, ValueId};
 use crate::op::{Gradient, Gradients, Inputs, Op, Pass, Training};
 use crate::random;
+use crate::run::CpuEngine;
 use crate::tensor::{Tensor, View, ViewMut};
 use rayon::prelude::*;
 
@@ -46,6 +47,60 @@ struct Taken {
     place: Place,
     data: Vec<f32>,
     add: bool,
+}
+
+/// A network made ready for training steps by some engine.
+pub trait TrainingProgram: Send {
+    /// Computes all values in training mode, with random numbers from `seed`.
+    fn forward(&mut self, parameters: &mut Parameters, inputs: &[Tensor], seed: u64) -> Result<()>;
+    /// The numbers of an output after [`TrainingProgram::forward`].
+    fn value(&self, id: ValueId) -> View<'_>;
+    /// Adds to the gradients of all parameters, given the gradients of the outputs.
+    fn backward(&mut self, parameters: &mut Parameters, outputs: &[&[f32]]) -> Result<()>;
+    /// From now on a step keeps this share of the old running statistics.
+    fn set_momentum(&mut self, momentum: f32);
+}
+
+/// What makes networks ready for training.
+pub trait Learning: Sync {
+    /// Makes `graph` ready for steps with `batch` samples each.
+    fn learn(
+        &self,
+        graph: &Graph,
+        bindings: Bindings,
+        parameters: &Parameters,
+        batch: usize,
+    ) -> Box<dyn TrainingProgram>;
+}
+
+impl Learning for CpuEngine {
+    fn learn(
+        &self,
+        graph: &Graph,
+        bindings: Bindings,
+        parameters: &Parameters,
+        batch: usize,
+    ) -> Box<dyn TrainingProgram> {
+        Box::new(Program::new(graph, bindings, parameters, batch, false))
+    }
+}
+
+impl TrainingProgram for Program {
+    fn forward(&mut self, parameters: &mut Parameters, inputs: &[Tensor], seed: u64) -> Result<()> {
+        Program::forward(self, parameters, inputs, seed)
+    }
+
+    fn value(&self, id: ValueId) -> View<'_> {
+        Program::value(self, id)
+    }
+
+    fn backward(&mut self, parameters: &mut Parameters, outputs: &[&[f32]]) -> Result<()> {
+        Program::backward(self, parameters, outputs)
+    }
+
+    fn set_momentum(&mut self, momentum: f32) {
+        Program::set_momentum(self, momentum);
+    }
 }
 
 impl Program {
@@ -274,8 +329,8 @@ fn update_statistics(
     }
 }
 
-/// Where each value's gradient goes, and the sizes of the buffers. A gradient is alive from the last reader of its value
-/// to the value's own node; gradients that are never alive together share a buffer.
+/// Where each value's gradient goes, and the sizes of the buffers. A gradient is alive from the last reader of its
+/// value to the value's own node; gradients that are never alive together share a buffer.
 fn plan(
     graph: &Graph,
     bindings: &Bindings,

@@ -1,6 +1,6 @@
 //! Images of noise, for tests that need numbers and nothing else.
 
-use mtz::data::{Dataset, Feed, Normalisation, Samples};
+use mtz::data::{Dataset, Feed, Normalisation, SampleSource};
 use mtz::error::Result;
 use mtz::graph::Graph;
 use mtz::random;
@@ -10,7 +10,7 @@ struct Noise {
     count: usize,
 }
 
-impl Samples for Noise {
+impl SampleSource for Noise {
     fn len(&self) -> usize {
         self.count
     }

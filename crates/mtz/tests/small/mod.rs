@@ -3,16 +3,16 @@
 #![allow(dead_code)] // each test file uses its part
 
 use crate::noise::noise;
-use mtz::assemble;
 use mtz::graph::{Graph, ValueId};
+use mtz::joint_file;
 use mtz::merge::Recipe;
 use mtz::onnx;
 use mtz::op::{BatchNormalization, Conv, Gemm, Op, Relu, Reshape, Window};
-use mtz::pipeline::{Plan, Task, Zipped, zip};
-use mtz::plan::{Joint, Member};
 use mtz::random;
 use mtz::run::Runner;
+use mtz::sharing::{Joint, Member};
 use mtz::tensor::{Dim, Shape, Tensor};
+use mtz::zip::{TaskData, ZipOptions, Zipped, zip};
 use std::ops::ControlFlow;
 
 /// A network in the making.
@@ -119,20 +119,24 @@ pub fn single(name: &str, graph: &Graph) -> Joint {
 }
 
 pub fn beside(names: &[&str], graphs: &[Graph]) -> Joint {
-    Joint::beside(names.iter().zip(graphs).map(|(name, graph)| single(name, graph)).collect()).unwrap()
+    Joint::from_networks(names.iter().zip(graphs).map(|(name, graph)| single(name, graph)).collect()).unwrap()
 }
 
 pub const SAMPLES: usize = 40;
 
-pub fn plan(recipe: Recipe) -> Plan {
-    Plan { calibration: SAMPLES, shift: 0, retrain: 0, ..Plan::new(recipe) }
+pub fn options(recipe: Recipe) -> ZipOptions {
+    ZipOptions::new(recipe).with(|o| {
+        o.fitting.calibration = SAMPLES;
+        o.fitting.shift = 0;
+        o.retraining.iterations = 0;
+    })
 }
 
-pub fn zipped(start: &Joint, plan: &Plan) -> Zipped {
+pub fn zipped(start: &Joint, options: &ZipOptions) -> Zipped {
     let feeds: Vec<_> = start.members.iter().map(|m| noise(&m.graph, SAMPLES)).collect();
-    let task = |(m, feed): (&Member, _)| Task { test: None, ..Task::whole(&m.name, feed, feed) };
-    let tasks: Vec<Task> = start.members.iter().zip(&feeds).map(task).collect();
-    zip(start.clone(), &tasks, plan, |_| ControlFlow::Continue(())).unwrap()
+    let task = |(m, feed): (&Member, _)| TaskData { test: None, ..TaskData::whole(&m.name, feed, feed) };
+    let tasks: Vec<TaskData> = start.members.iter().zip(&feeds).map(task).collect();
+    zip(start.clone(), &tasks, options, |_| ControlFlow::Continue(())).unwrap()
 }
 
 pub fn images(graph: &Graph) -> Vec<Tensor> {
@@ -151,11 +155,11 @@ pub fn in_memory(joint: &Joint) -> Vec<Tensor> {
 pub fn check_file(what: &str, joint: &Joint) -> Joint {
     let expected = in_memory(joint);
     assert!(expected.iter().all(|t| t.data().iter().all(|x| x.is_finite())), "{what}: not finite");
-    let graph = onnx::parse(&onnx::to_bytes(&assemble::to_graph(joint, false).unwrap()).unwrap()).unwrap();
+    let graph = onnx::parse(&onnx::to_bytes(&joint_file::to_graph(joint, false).unwrap()).unwrap()).unwrap();
     let inputs: Vec<Tensor> = joint.members.iter().flat_map(|m| images(&m.graph)).collect();
     let file = Runner::new(&graph).run(&inputs).unwrap();
     assert!(difference(&expected, &file) < 1e-4, "{what}: the file differs by {}", difference(&expected, &file));
-    let back = assemble::from_graph(&graph).unwrap().unwrap();
+    let back = joint_file::from_graph(&graph).unwrap().unwrap();
     let extracted = in_memory(&back);
     assert!(difference(&expected, &extracted) < 1e-4, "{what}: extracted tasks differ");
     assert_eq!(back.parameters(), joint.parameters(), "{what}");

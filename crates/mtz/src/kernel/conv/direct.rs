@@ -1,8 +1,9 @@
 //! The kernel behind the forward pass and the input gradient.
 //!
-//! Vectors run along the output channels, so that any plane size fills them; a tile of neighbouring output positions (of one image,
-//! or the same ones of several where planes are small) is held in registers over all taps and input channels. The input is read
-//! where it lies, number by number; taps that fall into the padding are skipped and cost nothing.
+//! Vectors run along the output channels, so that any plane size fills them; a tile of neighbouring output positions
+//! (of one image, or the same ones of several where planes are small) is held in registers over all taps and input
+//! channels. The input is read where it lies, number by number; taps that fall into the padding are skipped and cost
+//! nothing.
 #![allow(clippy::needless_range_loop)] // indices keep the unrolled loops over registers readable
 
 use super::Lanes;
@@ -25,8 +26,8 @@ pub(super) struct Tile {
     pub len: usize,
 }
 
-/// Some images and one block of output channels, the output rows `rows`:
-/// lines[image][position][lane] = bias[lane] + Σ_{tap, c} weights[tap][c][lane] · x[image][c][…], negative results cut off if asked for.
+/// Some images and one block of output channels, the output rows `rows`: lines[image][position][lane] = bias[lane] +
+/// Σ_{tap, c} weights[tap][c][lane] · x[image][c][…], negative results cut off if asked for.
 pub(super) struct Block<'a> {
     /// Begins with the first channel of the first image.
     pub x: &'a [f32],
@@ -84,8 +85,8 @@ pub(super) fn together(width: usize, batch: usize, lanes: Lanes) -> usize {
     if best <= batch && best * width.min(7) * lanes.vectors <= lanes.accumulators { best } else { 1 }
 }
 
-/// Cuts rows of outputs into tiles such that at most the first and the last position of each see padding: then there are just
-/// four kinds of inner loops. The cheapest way is found from the right.
+/// Cuts rows of outputs into tiles such that at most the first and the last position of each see padding: then there
+/// are just four kinds of inner loops. The cheapest way is found from the right.
 pub(super) fn tiles(
     out_width: usize,
     width: usize,
@@ -212,8 +213,8 @@ unsafe fn pick<V: Vector, const N: usize>(job: &mut Block, image: usize, togethe
 /// I images × P positions × N vectors of the result.
 ///
 /// # Safety
-/// The tile must lie inside the output, the slices of the job hold what its sizes say, and of each tap at most the first and the
-/// last position see padding. (For P = 1, the stride S is not used.)
+/// The tile must lie inside the output, the slices of the job hold what its sizes say, and of each tap at most the
+/// first and the last position see padding. (For P = 1, the stride S is not used.)
 #[inline(always)]
 #[allow(unsafe_code)]
 unsafe fn tile<V: Vector, const N: usize, const I: usize, const P: usize, const S: usize>(

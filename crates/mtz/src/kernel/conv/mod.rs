@@ -1,8 +1,8 @@
 //! Convolution over N×C×H×W.
 //!
-//! Forward pass and input gradient are one kernel ([`direct`]): the gradient is a convolution of dy with the filters turned around,
-//! one per phase of the stride. The weight gradient is a sum of outer products ([`outer`]). Where every channel has filters of its
-//! own, [`depthwise`] has plain loops.
+//! Forward pass and input gradient are one kernel ([`direct`]): the gradient is a convolution of dy with the filters
+//! turned around, one per phase of the stride. The weight gradient is a sum of outer products ([`outer`]). Where every
+//! channel has filters of its own, [`depthwise`] has plain loops.
 
 mod depthwise;
 mod direct;
@@ -101,8 +101,8 @@ pub(crate) fn forward(s: &Sizes, x: &[f32], w: &[f32], bias: Option<&[f32]>, rel
 
 /// dx[n, c] = Σ_m w[m, c] ⋆ dy[n, m].
 ///
-/// Input row i · stride + p only meets the taps k with p + before − k · dilation divisible by the stride: for each phase p of rows and
-/// columns this is a convolution of dy with stride 1.
+/// Input row i · stride + p only meets the taps k with p + before − k · dilation divisible by the stride: for each
+/// phase p of rows and columns this is a convolution of dy with stride 1.
 pub(crate) fn backward_input(s: &Sizes, grad: &[f32], w: &[f32], out: &mut [f32], add: bool) {
     if s.is_depthwise() {
         return depthwise::backward_input(s, grad, w, out, add);
@@ -146,14 +146,15 @@ pub(crate) fn backward_input(s: &Sizes, grad: &[f32], w: &[f32], out: &mut [f32]
     scratch::give_back(packed);
 }
 
-/// dw[m, c] = Σ_n dy[n, m] ⋆ x[n, c]. The work is cut by the shapes alone into pieces of images and sets of output channels, and the
-/// pieces' sums are added in order: the result does not depend on the number of threads.
+/// dw[m, c] = Σ_n dy[n, m] ⋆ x[n, c]. The work is cut by the shapes alone into pieces of images and sets of output
+/// channels, and the pieces' sums are added in order: the result does not depend on the number of threads. It is
+/// one function because cutting, packing and adding share a dozen sizes that are derived from the shapes here.
 pub(crate) fn backward_weight(s: &Sizes, grad: &[f32], x: &[f32], out: &mut [f32], add: bool) {
     if s.is_depthwise() {
         return depthwise::backward_weight(s, grad, x, out, add);
     }
-    // Few channels fill no registers: then the taps of a row, which lie next to each other, count as channels, and the rows
-    // are padded so that all of them are valid at every position.
+    // Few channels fill no registers: then the taps of a row, which lie next to each other, count as channels, and the
+    // rows are padded so that all of them are valid at every position.
     let rows_at_once = s.columns.dilation == 1 && s.inputs * s.columns.size <= FEW_CHANNELS;
     let reach = (s.out_width.max(1) - 1) * s.columns.stride + s.columns.size;
     let width = if rows_at_once { reach.max(s.columns.before + s.width) } else { s.width };

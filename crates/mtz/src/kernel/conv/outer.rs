@@ -1,13 +1,14 @@
 //! The kernel behind the weight gradient: sums of outer products of input and output channels, position by position.
 //!
-//! Both sides are laid out with the channels of a position next to each other, so that a tap is nothing but a shift between
-//! the two: its valid positions are a rectangle, and nothing is computed for the padding.
+//! Both sides are laid out with the channels of a position next to each other, so that a tap is nothing but a shift
+//! between the two: its valid positions are a rectangle, and nothing is computed for the padding.
 #![allow(clippy::needless_range_loop)] // indices keep the unrolled loops over registers readable
 
 use crate::kernel::simd::{Vector, dispatch};
 use std::ops::Range;
 
-/// The valid positions of one tap, or of a row of taps: outputs rows × columns, input row = y · stride + dy, column alike.
+/// The valid positions of one tap, or of a row of taps: outputs rows × columns, input row = y · stride + dy, column
+/// alike.
 #[derive(Clone, Debug)]
 pub(super) struct Shift {
     pub rows: Range<usize>,
@@ -21,7 +22,8 @@ pub(super) struct Outer<'a> {
     pub x: &'a [f32],
     /// Numbers per position of `x`.
     pub channels: usize,
-    /// Numbers of `x` that are used, from the shifted position on: the channels, or those of several positions in a row.
+    /// Numbers of `x` that are used, from the shifted position on: the channels, or those of several positions in a
+    /// row.
     pub depth: usize,
     pub height: usize,
     pub width: usize,
