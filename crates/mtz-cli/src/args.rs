@@ -36,7 +36,8 @@ pub struct Common {
     #[arg(long, short, global = true, display_order = 901)]
     pub quiet: bool,
     /// Threads to use [default: all cores]. Results do not depend on it
-    #[arg(long, global = true, display_order = 902, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, global = true, display_order = 902, value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Seed of all random numbers: the same seed gives the same result
     #[arg(long, global = true, display_order = 903, value_name = "N", default_value = "0")]
@@ -73,7 +74,11 @@ pub struct Inspect {
 /// Measure error and loss of a model, or its agreement with another one
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  mtz eval models/lenet-5-a.onnx --data data/mnist\n  mtz eval models/lenet-5-a.onnx --data data/mnist --against models/lenet-5-b.onnx"
+    after_help = concat!(
+        "Example:\n",
+        "  mtz eval models/lenet-5-a.onnx --data data/mnist\n",
+        "  mtz eval models/lenet-5-a.onnx --data data/mnist --against models/lenet-5-b.onnx",
+    )
 )]
 pub struct Eval {
     /// An ONNX file; NAME=PATH names its task, which is the file's stem otherwise
@@ -106,7 +111,8 @@ pub struct Eval {
 #[command(after_help = "Example:\n  mtz train lenet-300-100 --data data/mnist -o digits.onnx")]
 pub struct Train {
     /// What to build
-    #[arg(value_name = "ARCH", value_parser = clap::builder::PossibleValuesParser::new(crate::train::names()), required_unless_present = "from", conflicts_with = "from")]
+    #[arg(value_name = "ARCH", value_parser = clap::builder::PossibleValuesParser::new(crate::train::names()),
+        required_unless_present = "from", conflicts_with = "from")]
     pub architecture: Option<String>,
     #[command(flatten)]
     pub data: Data,
@@ -160,7 +166,11 @@ pub struct Train {
 /// once. A MODEL may be a joint model itself: its tasks keep what they share, and the others join them.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx \\\n    --data data/mnist -o joint.onnx"
+    after_help = concat!(
+        "Example:\n",
+        "  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx \\\n",
+        "    --data data/mnist -o joint.onnx",
+    )
 )]
 pub struct Zip {
     /// ONNX files; NAME=PATH names the task, which is the file's stem otherwise
@@ -227,7 +237,9 @@ pub struct Zip {
     #[arg(long, value_name = "N", help_heading = "Statistics")]
     pub shift: Option<usize>,
     /// Take the statistics from files of mtz stats, added up, instead of collecting them
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["max_error_increase", "min_agreement", "target_size", "min_sharing"], help_heading = "Statistics")]
+    #[arg(long, value_name = "FILE", num_args = 1..,
+        conflicts_with_all = ["max_error_increase", "min_agreement", "target_size", "min_sharing"],
+        help_heading = "Statistics")]
     pub stats: Vec<PathBuf>,
     /// Mirror every second image when retraining: right if a mirror image means the same
     #[arg(long, help_heading = "Retraining")]
@@ -359,7 +371,11 @@ pub struct Extract {
 /// solved again. No label is needed. Zeros in the result mean "no connection", and mtz zip keeps them.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  mtz prune models/lenet-300-100-a.onnx --data data/mnist \\\n    --sparsity 0.9 -o sparse.onnx"
+    after_help = concat!(
+        "Example:\n",
+        "  mtz prune models/lenet-300-100-a.onnx --data data/mnist \\\n",
+        "    --sparsity 0.9 -o sparse.onnx",
+    )
 )]
 pub struct Prune {
     /// An ONNX file; NAME=PATH names its task, which is the file's stem otherwise
@@ -408,7 +424,11 @@ pub struct Prune {
 /// the original networks: mtz zip --data collects anew behind every merged layer, which loses less.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  mtz stats a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx \\\n    --data data/mnist --part 1/2 -o first.stats"
+    after_help = concat!(
+        "Example:\n",
+        "  mtz stats a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx \\\n",
+        "    --data data/mnist --part 1/2 -o first.stats",
+    )
 )]
 pub struct Stats {
     /// ONNX files; NAME=PATH names the task, which is the file's stem otherwise
@@ -462,7 +482,12 @@ pub struct Demo {
 /// Render a run again: the JSON of mtz zip as a page to look at
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx \\\n    --data data/mnist -o joint.onnx --json > run.json\n  mtz report run.json -o report.html"
+    after_help = concat!(
+        "Example:\n",
+        "  mtz zip a=models/lenet-300-100-a.onnx b=models/lenet-300-100-b.onnx \\\n",
+        "    --data data/mnist -o joint.onnx --json > run.json\n",
+        "  mtz report run.json -o report.html",
+    )
 )]
 pub struct Report {
     /// What mtz zip --json printed
@@ -616,7 +641,8 @@ pub struct Data {
     pub scale: Vec<Named<f32>>,
     /// Samples are right as they are: uint8 stays 0 to 255, and floats up to 255 are no mistake. --raw=age says so of
     /// the task age alone: its network has the preprocessing inside, say
-    #[arg(long, value_name = "TASK", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = switch, help_heading = "Data")]
+    #[arg(long, value_name = "TASK", num_args = 0..=1, require_equals = true, default_missing_value = "",
+        value_parser = switch, help_heading = "Data")]
     pub raw: Vec<Named<()>>,
     /// What to do with images of another size than the model's: cut out the middle, or distort
     #[arg(long, value_enum, help_heading = "Data")]

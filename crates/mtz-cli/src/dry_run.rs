@@ -51,12 +51,15 @@ fn show_prediction(prediction: &Prediction, zips: (usize, usize), budget: bool, 
         let layers: Vec<Value> = layers
             .iter()
             .map(|l| {
-                json!({ "name": l.name, "shared": l.shared, "samples": l.samples, "memory_bytes": l.memory, "seconds": l.seconds })
+                json!({ "name": l.name, "shared": l.shared, "samples": l.samples, "memory_bytes": l.memory,
+                "seconds": l.seconds })
             })
             .collect();
         let value = json!({
-            "version": 1, "dry_run": true, "parameters": { "before": parameters_before, "after": parameters, "shared": shared },
-            "layers": layers, "iterations": iterations, "zips": zips.0 + zips.1, "seconds": seconds, "peak_memory_bytes": memory,
+            "version": 1, "dry_run": true, "parameters": { "before": parameters_before, "after": parameters,
+            "shared": shared },
+            "layers": layers, "iterations": iterations, "zips": zips.0 + zips.1, "seconds": seconds,
+            "peak_memory_bytes": memory,
         });
         return terminal::result(&value.to_string());
     }

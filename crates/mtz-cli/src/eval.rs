@@ -96,8 +96,10 @@ impl Measured<'_> {
         let Self { task, samples, part, seconds, result, compared } = self;
         let kind = compared.as_ref().and_then(|c| c.1.as_ref());
         json!({
-            "version": 1, "task": task, "error": result.map(|r| r.error), "loss": result.map(|r| r.loss), "samples": samples,
-            "agreement": compared.as_ref().map(|c| c.0.percent), "agreement_error": compared.as_ref().map(|c| c.0.standard_error),
+            "version": 1, "task": task, "error": result.map(|r| r.error), "loss": result.map(|r| r.loss),
+            "samples": samples,
+            "agreement": compared.as_ref().map(|c| c.0.percent), "agreement_error": compared.as_ref()
+            .map(|c| c.0.standard_error),
             "kind": kind.map(|k| k.kind.to_string()), "kind_is_known": kind.map(|k| k.evidence.is_certain()),
             "output": kind.map(|k| &k.name), "outputs": kind.map(|k| k.outputs),
             "seconds": seconds, "images_per_second": self.rate(), "part": part,

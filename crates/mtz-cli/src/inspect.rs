@@ -38,7 +38,8 @@ pub fn run(args: &Inspect, common: &Common) -> Result<ExitCode> {
                 texts.push(text);
             }
             Err(error) if error.kind() == ErrorKind::Unsupported => {
-                models.push(json!({ "path": path.display().to_string(), "unsupported": error.items(), "error": error.message() }));
+                models.push(json!({ "path": path.display().to_string(), "unsupported": error.items(),
+                "error": error.message() }));
                 let hint = error.hint_text().map(|h| format!("\nhint: {h}")).unwrap_or_default();
                 texts.push(format!("{error}{hint}"));
                 code = ExitCode::from(1);
@@ -137,7 +138,8 @@ fn joint_json(joint: &Joint) -> Value {
     let layers = joint.members.first().into_iter().flat_map(|m| m.layers.iter().enumerate());
     let layers = layers.map(|(i, layer)| {
         let units = joint.members.iter().map(|m| (m.name.clone(), json!(m.layers[i].units)));
-        json!({ "name": layer.name, "op": layer.kind(), "units": Value::Object(units.collect()), "owners": owners(joint, i) })
+        json!({ "name": layer.name, "op": layer.kind(), "units": Value::Object(units.collect()),
+        "owners": owners(joint, i) })
     });
     json!({
         "tasks": joint.members.iter().map(|m| m.name.clone()).collect::<Vec<_>>(),

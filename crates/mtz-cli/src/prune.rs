@@ -124,7 +124,8 @@ fn show_result(args: &Prune, pruned: &Pruned, report: &PruneReport, common: &Com
         let value = json!({
             "version": 1, "task": report.name, "error_before": report.before, "error_pruned": error(&report.pruned),
             "error_after": error(&report.after), "agreement_pruned": agreement(&report.pruned),
-            "agreement_after": agreement(&report.after), "kind": report.kind.map(|kind| kind.to_string()), "weights": weights, "nonzero": kept, "layers": layers,
+            "agreement_after": agreement(&report.after), "kind": report.kind.map(|kind| kind.to_string()),
+            "weights": weights, "nonzero": kept, "layers": layers,
             "iterations": args.retrain, "seconds": report.seconds, "seed": common.seed,
             "output": args.output.display().to_string(),
         });

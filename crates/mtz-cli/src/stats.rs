@@ -67,7 +67,10 @@ pub fn read(files: &[PathBuf], memory: u64) -> Result<Option<SavedStatistics>> {
 fn show_result(args: &Stats, statistics: &SavedStatistics, seconds: f64, common: &Common) {
     let bytes = std::fs::metadata(&args.output).map_or(0, |m| m.len());
     if common.json {
-        let layer = |l: &mtz::statistics_file::SavedLayer| json!({ "name": l.name, "inputs": l.moments.size(), "samples": l.moments.samples() });
+        let layer = |l: &mtz::statistics_file::SavedLayer| {
+            json!({ "name": l.name, "inputs": l.moments.size(),
+        "samples": l.moments.samples() })
+        };
         let task = |t: &mtz::statistics_file::SavedTask| {
             (
                 t.name.clone(),

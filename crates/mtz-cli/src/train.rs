@@ -59,7 +59,8 @@ pub fn run(args: &Train, common: &Common) -> Result<ExitCode> {
     let part = if test.part == "all" { "held-out tenth" } else { "test" };
     if common.json {
         let value = json!({
-            "version": 1, "task": name, "error": result.error, "loss": result.loss, "samples": result.samples, "part": part,
+            "version": 1, "task": name, "error": result.error, "loss": result.loss, "samples": result.samples,
+            "part": part,
             "iterations": report.steps, "seconds": seconds, "stopped": report.stopped, "seed": common.seed,
             "parameters": trained.parameters(), "output": args.output.display().to_string(),
         });

@@ -244,3 +244,33 @@ fn results_that_cannot_be_printed_are_an_error() {
     assert_eq!(output.status.code(), Some(2));
     assert!(talk(&output).contains("could not be printed"), "{}", talk(&output));
 }
+
+#[test]
+fn statistics_of_parts_zip_as_those_of_the_whole() {
+    let files = Files::new();
+    let collect = |name: &str, part: &str| {
+        let path = files.path(name);
+        let args =
+            [&["stats"][..], &NETWORKS, &["--data", "data/mnist", "--calibration", "1500", "--part", part, "-o"]];
+        let (code, value) = json(&[&args.concat()[..], &[&path]].concat());
+        assert_eq!(code, 0, "{value}");
+        (path, value["tasks"]["a"]["layers"][0]["samples"].as_u64().unwrap())
+    };
+    let (whole, parts) =
+        (collect("whole.stats", "1/1"), ["1/2", "2/2"].map(|part| collect(&part.replace('/', "-"), part)));
+    assert_eq!((whole.1, parts[0].1 + parts[1].1), (1500, 1500));
+    let zip = |stats: &[&str], output: &str| {
+        let flags = ["--data", "data/mnist", "--share", "50%", "--no-retrain", "-o", output, "--stats"];
+        json(&[&["zip"][..], &NETWORKS, &flags, stats].concat())
+    };
+    let (one, both) =
+        (zip(&[&whole.0], &files.path("one.onnx")), zip(&[&parts[0].0, &parts[1].0], &files.path("two.onnx")));
+    assert_eq!((one.0, both.0), (0, 0), "{} {}", one.1, both.1);
+    assert_eq!(one.1["tasks"]["a"]["error_after"], both.1["tasks"]["a"]["error_after"]);
+    assert_eq!(one.1["layers"][0]["shared"], 150);
+    // Half of the samples is another run, and files of other networks are refused.
+    let other =
+        ["a=models/lenet-5-a.onnx", "b=models/lenet-5-b.onnx", "--data", "data/mnist", "--stats", &whole.0, "-o"];
+    let text = failure(&[&["zip"][..], &other, &[&files.path("three.onnx")]].concat());
+    assert!(text.contains("another network"), "{text}");
+}

@@ -7,7 +7,8 @@
 //! 8 bytes   "mtzstat1"
 //! 8 bytes   length of the header, little-endian
 //! header    JSON: the tasks, their networks' fingerprints, and name, inputs and samples of every layer
-//! numbers   f64, little-endian: for every layer the Gram matrix on and above its diagonal, row by row, the constant 1 of the bias last
+//! numbers   f64, little-endian: for every layer the Gram matrix on and above its diagonal, row by row;
+//!           the constant 1 of the bias is the last input
 //! ```
 //!
 //! They are statistics of the originals: what a layer sees once earlier layers are merged is not in them. The paper's

@@ -167,7 +167,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn flipped_bits_never_panic(seed in any::<prop::sample::Index>(), flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 1..6)) {
+    fn flipped_bits_never_panic(seed in any::<prop::sample::Index>(),
+    flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 1..6)) {
         static SEEDS: std::sync::LazyLock<Vec<Vec<u8>>> = std::sync::LazyLock::new(seeds);
         let mut model = SEEDS[seed.index(SEEDS.len())].clone();
         for (at, bit) in flips {

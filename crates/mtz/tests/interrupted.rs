@@ -108,6 +108,22 @@ fn a_killed_run_goes_on_to_the_same_bytes() {
 }
 
 #[test]
+fn a_checkpoint_with_an_altered_model_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(Some(folder.path()));
+    assert!(zipped("lenet-5", &options, |layer, _| layer == 2).is_none());
+    let model = folder.path().join("joint-2.onnx");
+    let mut bytes = std::fs::read(&model).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&model, &bytes).unwrap();
+    assert!(zipped("lenet-5", &options, |_, _| false).is_none(), "an altered model was used");
+    bytes[middle] ^= 1;
+    std::fs::write(&model, &bytes).unwrap();
+    assert!(zipped("lenet-5", &options, |_, _| false).is_some());
+}
+
+#[test]
 fn a_finished_part_of_a_search_is_not_retrained_again() {
     let (a, b) = (network("lenet-5", 1), network("lenet-5", 2));
     let feed = feed(&a);

@@ -58,7 +58,8 @@ fn used(text: &str, depth: usize) -> Vec<&str> {
 
 #[test]
 fn all_forms_of_paths_are_seen() {
-    let text = "use crate::{a, b::{c, d}, e::f};\nuse crate::g::h;\nlet x = crate::i::j();\nuse super::super::{k, l::m};\nuse mtz::n;";
+    let text = "use crate::{a, b::{c, d}, e::f};\nuse crate::g::h;\nlet x = crate::i::j();\nuse super::super::{k, \
+    l::m};\nuse mtz::n;";
     assert_eq!(used(text, 1), ["a", "b", "e", "g", "i", "k", "l"]);
     assert_eq!(used("use super::a::b;", 0), ["a"]);
     assert!(used("use super::a::b;", 1).is_empty());

@@ -81,7 +81,8 @@ impl Pair {
     }
 
     fn to_json(&self) -> Value {
-        json!({ "before": self.before, "nonzero": [self.nonzero.0, self.nonzero.1], "random": [self.random.0, self.random.1],
+        json!({ "before": self.before, "nonzero": [self.nonzero.0, self.nonzero.1], "random": [self.random.0,
+        self.random.1],
                 "paper": [self.paper.0, self.paper.1], "paper_retrained": self.paper_retrained, "best": self.best,
                 "retrained": self.retrained, "labelled": self.labelled })
     }
@@ -251,7 +252,10 @@ fn describe(row: &Row, pairs: &[Pair]) -> String {
 }
 
 fn to_json(row: &Row, pairs: &[Pair]) -> Value {
-    let both = |value: &dyn Fn(&Pair) -> f64| json!({ "error": figure(pairs, value).json(), "increase": increase(pairs, value).json() });
+    let both = |value: &dyn Fn(&Pair) -> f64| {
+        json!({ "error": figure(pairs, value).json(),
+    "increase": increase(pairs, value).json() })
+    };
     let retrained: Vec<Value> = row
         .budgets
         .iter()
@@ -265,7 +269,8 @@ fn to_json(row: &Row, pairs: &[Pair]) -> Value {
         "random_first_layer": both(&|p| p.random.0), "random": both(&|p| p.random.1),
         "paper_recipe_first_layer": both(&|p| p.paper.0), "paper_recipe": both(&|p| p.paper.1),
         "paper_recipe_retrained": both(&|p| p.paper_retrained),
-        "best_recipe": both(&|p| p.best), "best_recipe_retrained": retrained, "best_recipe_labels": both(&|p| p.labelled),
+        "best_recipe": both(&|p| p.best), "best_recipe_retrained": retrained,
+        "best_recipe_labels": both(&|p| p.labelled),
         "iterations_to_lose_nothing": recovered(row, pairs),
         "paper": { "errors": row.paper.0, "error_after": row.paper.1, "iterations": row.paper.2,
                    "increase_first_layer": row.paper_zipped.map(|p| p.0), "increase": row.paper_zipped.map(|p| p.1) },

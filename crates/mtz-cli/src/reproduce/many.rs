@@ -53,7 +53,8 @@ pub fn run(context: &Context) -> Result<Outcome> {
         }
     }
     context.tell(&format!(
-        "LeNet-300-100 for MNIST, all hidden units shared; increase of the error in points: mean (lowest to highest) over tasks\n{}",
+        "LeNet-300-100 for MNIST, all hidden units shared; increase of the error in points: mean (lowest to \
+        highest) over tasks\n{}",
         terminal::table(&rows)
     ));
     let half = json.len() / 2;

@@ -105,7 +105,8 @@ fn report(context: &Context, size: f64, errors: &[Value; 3]) -> Result<Outcome> 
     let increase = mean(&|t| value(after, t) - value(before, t));
     let paper = mean(&|t| PAPER[t].2 - PAPER[t].1);
     context.tell(&format!(
-        "five ResNet-28 of half the usual width, {:.0} % of the filters of every layer shared, {ITERATIONS} iterations of retraining\n\
+        "five ResNet-28 of half the usual width, {:.0} % of the filters of every layer shared, {ITERATIONS} \
+        iterations of retraining\n\
          networks are counted without their last layer\n\
          the paper's tasks are {}: only increases compare\n{}\nmean increase {increase:+.2} (paper {paper:+.2})",
         100.0 * SHARE,
@@ -113,7 +114,8 @@ fn report(context: &Context, size: f64, errors: &[Value; 3]) -> Result<Outcome> 
         terminal::table(&rows)
     ));
     let json = json!({
-        "architecture": ARCHITECTURE, "width": WIDTH, "share": SHARE, "iterations": ITERATIONS, "tasks": TASKS.map(|t| t.0), "epochs": TASKS.map(|t| t.1),
+        "architecture": ARCHITECTURE, "width": WIDTH, "share": SHARE, "iterations": ITERATIONS,
+        "tasks": TASKS.map(|t| t.0), "epochs": TASKS.map(|t| t.1),
         "separate": before, "zipped": zipped, "retrained": after, "size_in_networks": size, "mean_increase": increase,
         "paper": { "tasks": PAPER.map(|p| p.0), "separate": PAPER.map(|p| p.1), "joint": PAPER.map(|p| p.2),
                    "size_in_networks": PAPER_SIZE, "mean_increase": paper },

@@ -37,7 +37,8 @@ pub fn run(context: &Context) -> Result<Outcome> {
             rows.push(head.into_iter().chain(shown).collect());
         }
         context.tell(&format!(
-            "{architecture}, {} pairs; separate networks: mnist {}, fashion-mnist {}\nincrease of the error in points; retrained without labels, {iterations} iterations\n{}",
+            "{architecture}, {} pairs; separate networks: mnist {}, fashion-mnist {}\nincrease of the error in \
+            points; retrained without labels, {iterations} iterations\n{}",
             context.pairs(3),
             before[0].show(false),
             before[1].show(false),

@@ -206,10 +206,13 @@ impl Measured {
         let is = |met: bool| if met { "met" } else { "missed" };
         format!(
             "two VGG-16; the paper's tasks are ImageNet and CelebA: only increases compare\n{}\n\
-             paper, all shared: {paper_all}; adaptive: {paper_adaptive} with {:.1} % of one network shared; trained on both: {paper_together}\n\
-             adaptive, at most {MAY_LOSE} points lost on held-out images: {}; on test images, with at least {:.0} % shared: {}\n\
+             paper, all shared: {paper_all}; adaptive: {paper_adaptive} with {:.1} % of one network shared; \
+             trained on both: {paper_together}\n\
+             adaptive, at most {MAY_LOSE} points lost on held-out images: {}; on test images, with at least {:.0} \
+             % shared: {}\n\
              all shared loses less than the network trained on both: {}\n\n\
-             increases layer by layer on {} and more images of each task, ours without retraining, the paper's without and with it; all shared\n{}\n\nadaptive\n{}",
+             increases layer by layer on {} and more images of each task, ours without retraining, the paper's \
+             without and with it; all shared\n{}\n\nadaptive\n{}",
             self.table(),
             100.0 * PAPER_SHARING,
             if missed.is_empty() { "met".to_owned() } else { format!("missed ({})", missed.join(", ")) },
@@ -226,12 +229,16 @@ impl Measured {
         let Self { before, few, together, found, all, adaptive } = self;
         let [increase, adaptive_increase] = [all, adaptive].map(|of| self.mean_lost(&of["retrained"]));
         json!({
-            "tasks": TASKS, "epochs": EPOCHS, "iterations": ITERATIONS, "margin": MARGIN, "separate": before, "separate_on_the_way": few, "all": all, "adaptive": adaptive,
-            "search": found, "met": { "adaptive": self.is_limit_kept(), "better_than_together": self.is_better_than_together() },
+            "tasks": TASKS, "epochs": EPOCHS, "iterations": ITERATIONS, "margin": MARGIN, "separate": before,
+            "separate_on_the_way": few, "all": all, "adaptive": adaptive,
+            "search": found, "met": { "adaptive": self.is_limit_kept(),
+            "better_than_together": self.is_better_than_together() },
             "together": together,
             "mean_increase": { "all": increase, "adaptive": adaptive_increase, "together": self.mean_lost(together) },
-            "paper": { "separate": PAPER_BEFORE, "together": PAPER_TOGETHER, "sharing": PAPER_SHARING, "layers": PAPER.map(|Paper { layer, shared, all, adaptive }|
-                json!({ "layer": layer, "shared": shared, "all": { "zipped": all[0], "retrained": all[1] }, "adaptive": { "zipped": adaptive[0], "retrained": adaptive[1] } })) },
+            "paper": { "separate": PAPER_BEFORE, "together": PAPER_TOGETHER, "sharing": PAPER_SHARING,
+            "layers": PAPER.map(|Paper { layer, shared, all, adaptive }|
+                json!({ "layer": layer, "shared": shared, "all": { "zipped": all[0], "retrained": all[1] },
+                "adaptive": { "zipped": adaptive[0], "retrained": adaptive[1] } })) },
         })
     }
 
@@ -329,10 +336,16 @@ impl Zips<'_> {
         let share_of = shares_of.filter_map(|(layer, share)| Some((layer.clone(), Share::Fraction(share.as_f64()?))));
         let zipped = self.results_kept.remember(&format!("{name}-layers"), || {
             let checkpoint = Some(self.results_kept.scratch(&format!("{name}-layers")));
-            let options = self.options.clone().with(|o| { o.retraining.iterations = 0; o.sharing.share_of = share_of.collect(); o.resources.checkpoint = checkpoint; });
+            let options = self.options.clone().with(|o| {
+                o.retraining.iterations = 0;
+                o.sharing.share_of = share_of.collect();
+                o.resources.checkpoint = checkpoint;
+            });
             let zipped = self.context.zip(self.start.clone(), self.tasks, &options, &name)?;
-            let layer =
-                |l: &LayerReport| json!({ "layer": l.name, "shared": l.merged.shared, "error": l.error_zipped, "samples": l.samples });
+            let layer = |l: &LayerReport| {
+                json!({ "layer": l.name, "shared": l.merged.shared, "error": l.error_zipped,
+                "samples": l.samples })
+            };
             let layers: Vec<Value> = zipped.layers.iter().map(layer).collect();
             Ok(json!({ "zipped": measure(&zipped.joint)?, "layers": layers }))
         })?;
@@ -369,7 +382,8 @@ fn adaptive_shares(
         Value::Object(names.iter().zip(shares).map(|(name, share)| (name.clone(), json!(share))).collect())
     };
     let point = |p: &mtz::budget::BudgetPoint| {
-        json!({ "parameters": p.parameters, "sharing": p.sharing, "increase": p.increase, "standard_error": p.standard_error, "iterations": p.iterations,
+        json!({ "parameters": p.parameters, "sharing": p.sharing, "increase": p.increase,
+        "standard_error": p.standard_error, "iterations": p.iterations,
                 "shares": shares(&p.shares) })
     };
     let points: Vec<Value> = found.points.iter().map(point).collect();

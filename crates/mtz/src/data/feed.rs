@@ -91,7 +91,8 @@ impl Feed {
         normalisation.check(channels)?;
         if dataset.samples.is_bytes() && !normalisation.raw && expects_bytes(graph, input) {
             dataset.note(
-                "the network seems to scale its samples itself, and bytes are scaled before: `raw` leaves them as they are",
+                "the network seems to scale its samples itself, and bytes are scaled before: `raw` leaves them as \
+                they are",
             );
         }
         if normalisation.leaves_numbers() && !dataset.samples.is_bytes() {

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | classes | samples, or positions of a map or a sequence, whose first answer is the original's |
 //! | attributes | yes-or-no decisions that are the original's |
-//! | values | 100 (1 − √(Σ (x − t)² / Σ (t − t̄)²)), at least 0: x the answers, t the original's, t̄ the mean of each number over the samples |
+//! | values | 100 (1 − √(Σ (x − t)² / Σ (t − t̄)²)), at least 0 |
+//!
+//! (x: the answers; t: the original's; t̄: the mean of each number over the samples.)
 //!
 //! The original runs once. Its answers are kept for later measurements where they fit into memory.
 

@@ -1,4 +1,5 @@
-//! The layout of the file: blocks of weights by owner set, and each task's nodes reading what is put together from them.
+//! The layout of the file: blocks of weights by owner set, and each task's nodes reading what is put together from
+//! them.
 
 use super::{KEY, VERSION, check_common_input};
 use crate::error::{Error, Result};

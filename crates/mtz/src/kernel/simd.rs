@@ -210,7 +210,8 @@ pub(crate) fn capacity() -> (usize, usize) {
 /// Defines `fn $name(args)` that runs `$kernel::<V, ROWS, COLUMNS>(args)` on the widest vectors the machine has. ROWS ×
 /// COLUMNS vectors are held in registers: as many as the instruction set has room for.
 macro_rules! dispatch {
-    ($(#[$doc:meta])* $name:ident, $kernel:ident, ($($arg:ident: $type:ty),*), avx512: $r5:literal x $c5:literal, other: $r2:literal x $c2:literal) => {
+    ($(#[$doc:meta])* $name:ident, $kernel:ident, ($($arg:ident: $type:ty),*),
+    avx512: $r5:literal x $c5:literal, other: $r2:literal x $c2:literal) => {
         $(#[$doc])*
         #[allow(unsafe_code)]
         pub(crate) fn $name($($arg: $type),*) {

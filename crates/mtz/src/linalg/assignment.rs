@@ -247,7 +247,8 @@ mod tests {
             let costs: Vec<f64> = (0..(rows * columns) as u64).map(number).collect();
             let pairs = optimal_pairs(&costs, columns, count);
             prop_assert_eq!(pairs.len(), count);
-            let distinct = |f: fn(&(usize, usize)) -> usize| pairs.iter().map(f).collect::<std::collections::BTreeSet<_>>().len();
+            let distinct = |f: fn(&(usize, usize)) -> usize| pairs.iter().map(f)
+            .collect::<std::collections::BTreeSet<_>>().len();
             prop_assert_eq!((distinct(|p| p.0), distinct(|p| p.1)), (count, count));
             let expected = exhaustive(&costs, rows, columns, count, 0, 0);
             prop_assert!((sum(&costs, columns, &pairs) - expected).abs() < 1e-9);

@@ -45,8 +45,8 @@ impl LayerSystem<'_> {
         Ok(())
     }
 
-    /// Targets of some tasks that know of the rectifier behind the layer, as [`Problem::set_targets`] takes them; `None` where
-    /// samples were not kept.
+    /// Targets of some tasks that know of the rectifier behind the layer, as [`Problem::set_targets`] takes them;
+    /// `None` where samples were not kept.
     pub(super) fn one_sided(
         &self,
         units: &[JointUnit],

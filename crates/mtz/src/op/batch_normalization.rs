@@ -105,7 +105,8 @@ impl Operator for BatchNormalization {
             }
             (*mean, *variance) = (total_mean, squares / n);
         });
-        let statistics = [0, 1].map(|i| View { shape: &x.shape[1..2], data: if i == 0 { &*means } else { &*variances } });
+        let statistics = [0, 1].map(|i| View { shape: &x.shape[1..2],
+        data: if i == 0 { &*means } else { &*variances } });
         let inputs = [Some(x), inputs.optional(1), inputs.optional(2), Some(statistics[0]), Some(statistics[1])];
         self.forward(&Inputs(&inputs), out);
     }

@@ -26,7 +26,8 @@ impl Operator for HardSigmoid {
         form.float("beta", self.beta);
     }
 
-    super::unary::elementwise!(|op: &Self, x: f32| (op.alpha * x + op.beta).clamp(0.0, 1.0), |op: &Self, _: f32, y: f32| {
+    super::unary::elementwise!(|op: &Self, x: f32| (op.alpha * x + op.beta).clamp(0.0, 1.0), |op: &Self,
+    _: f32, y: f32| {
         if y > 0.0 && y < 1.0 { op.alpha } else { 0.0 }
     });
 }

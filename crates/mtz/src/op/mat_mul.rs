@@ -41,7 +41,8 @@ impl Operator for MatMul {
         if rb == 2 {
             // One weight for all: a single tall product.
             let rows = a.data.len() / depth;
-            return multiply(out.data, Matrix::new(a.data, rows, depth), Matrix::new(b.data, depth, columns), 1.0, false);
+            return multiply(out.data, Matrix::new(a.data, rows, depth), Matrix::new(b.data, depth, columns),
+            1.0, false);
         }
         let front = &out.shape[..out.shape.len() - 2];
         let step_a = broadcast_strides(&a.shape[..ra - 2], front);

@@ -76,7 +76,8 @@ impl Operator for MaxPool {
         let planes = Planes::new(&self.windows, x.shape, out.shape);
         if planes.is_two_by_two() {
             let (len, out_len) = (planes.len(), planes.out_len());
-            let runs = out.data.par_chunks_mut(out_len).zip(training.saved.par_chunks_mut(out_len)).zip(x.data.par_chunks(len));
+            let runs = out.data.par_chunks_mut(out_len).zip(training.saved.par_chunks_mut(out_len))
+            .zip(x.data.par_chunks(len));
             return runs.for_each(|((out, taps), x)| {
                 planes.for_each_pair(x, |line, a, b| {
                     let places = out[line.clone()].iter_mut().zip(&mut taps[line]);

@@ -93,7 +93,8 @@ impl Operator for ReduceMean {
         let Some(gradient) = gradients.get(0) else { return };
         let shape = pass.inputs.get(0).shape;
         // The gradient's strides in the input's axes, 0 along those that were reduced.
-        let kept: Vec<usize> = shape.iter().enumerate().map(|(a, &n)| if self.axes.contains(&a) { 1 } else { n }).collect();
+        let kept: Vec<usize> = shape.iter().enumerate().map(|(a,
+        &n)| if self.axes.contains(&a) { 1 } else { n }).collect();
         let own = broadcast_strides(&kept, shape);
         let count: usize = self.axes.iter().map(|&a| shape[a]).product();
         read_strided(pass.grad.data, shape, &own, gradient.data, gradient.add, |g| g / count as f32);

@@ -4,14 +4,13 @@
 //! page are made from it. So none of them can say what the others do not.
 //!
 //! ```no_run
-//! # fn main() -> mtz::error::Result<()> {
-//! # let (zipped, tasks): (mtz::zip::Zipped, Vec<mtz::zip::TaskData>) = todo!();
 //! use mtz::report::{RunFacts, RunReport, page};
+//! use mtz::zip::{TaskData, Zipped};
 //!
-//! let report = RunReport::new(&zipped, &tasks, RunFacts::default());
-//! let (json, html) = (report.to_json()?, page(&report));
-//! # Ok(())
-//! # }
+//! fn json_and_page(zipped: &Zipped, tasks: &[TaskData]) -> mtz::Result<(String, String)> {
+//!     let report = RunReport::new(zipped, tasks, RunFacts::default());
+//!     Ok((report.to_json()?, page(&report)))
+//! }
 //! ```
 
 mod budget;

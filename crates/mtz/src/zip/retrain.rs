@@ -89,10 +89,11 @@ impl Retraining<'_, '_> {
             let measured = references.measure(&graphs.iter().collect::<Vec<_>>())?;
             Ok((graphs, measured))
         };
+        let weights: Vec<f64> = tasks.iter().map(|t| t.weight).collect();
         // All the way if that helps; else a part of it, which is often better than either end where samples are few.
         let mut kept = 1.0;
         let mut found = measure(&parameters)?;
-        while !improved(&before, &found.1, tasks, options) {
+        while !improved(&before, &found.1, &weights, options.retraining.target) {
             kept *= 0.5;
             if kept < 0.2 {
                 return Ok(Retrained { iterations, kept: 0.0 });
@@ -161,11 +162,16 @@ fn hold_out<'a>(joint: &Joint, tasks: &[TaskData<'a>]) -> (Vec<TaskData<'a>>, Ve
 /// ```
 ///
 /// (δ: what a sample has more to learn than before, or with labels its wrong answers more than before.)
-fn improved(before: &[Option<Measured>], after: &[Option<Measured>], tasks: &[TaskData], options: &ZipOptions) -> bool {
-    let (mut total, mut weights) = (0.0, 0.0);
-    for ((before, after), task) in before.iter().zip(after).zip(tasks) {
+fn improved(
+    before: &[Option<Measured>],
+    after: &[Option<Measured>],
+    weights: &[f64],
+    target: RetrainingTarget,
+) -> bool {
+    let (mut total, mut measured) = (0.0, 0.0);
+    for ((before, after), weight) in before.iter().zip(after).zip(weights) {
         let (Some(before), Some(after)) = (before, after) else { continue };
-        let labels = options.retraining.target == RetrainingTarget::Labels;
+        let labels = target == RetrainingTarget::Labels;
         let (ratio, (worse, error)) = match (&before.mistakes, &after.mistakes) {
             (Some(b), Some(a)) if labels => (relative(a.evaluation().loss, b.evaluation().loss), a.lost_against(b)),
             _ => (relative(after.divergence(), before.divergence()), after.diverges_from(before)),
@@ -174,10 +180,10 @@ fn improved(before: &[Option<Measured>], after: &[Option<Measured>], tasks: &[Ta
         if !(ratio.is_finite() && worse <= error) {
             return false;
         }
-        total += task.weight * ratio;
-        weights += task.weight;
+        total += weight * ratio;
+        measured += weight;
     }
-    total <= weights
+    total <= measured
 }
 
 /// A loss in units of what it was.
@@ -337,13 +343,9 @@ fn imitations_of(
     Ok(all)
 }
 
-/// One over the variance of each number that a network answers, over some of the samples to learn from. Every channel
-/// is a quantity in a unit of its own: years next to a fraction, say. A number that hardly changes, next to the others
-/// of its channel or to its own size, counts as if it changed a little.
+/// [`precisions`] of what a network answers to some of the samples to learn from.
 fn precision(original: &Graph, value: ValueId, task: &TaskData, options: &ZipOptions) -> Result<Vec<f32>> {
     const SAMPLES: usize = 1024;
-    const FLOOR: f64 = 1e-2;
-    const STILL: f64 = 1e-6;
     let all = task.samples.clone().unwrap_or_else(|| task.train.all());
     let some: Vec<usize> = all.iter().copied().step_by(all.len().div_ceil(SAMPLES).max(1)).collect();
     let mut runner = Runner::with_taps(original, &[value]).memory_limit(options.resources.memory);
@@ -362,16 +364,26 @@ fn precision(original: &Graph, value: ValueId, task: &TaskData, options: &ZipOpt
     let count = some.len().max(1) as f64;
     let variances: Vec<f64> = sums.iter().map(|(s, q)| ((q - s * s / count) / count).max(0.0)).collect();
     let inner = original[value].shape.at(1).iter().skip(2).product::<usize>().max(1);
-    let mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / numbers.len().max(1) as f64;
     let squares: Vec<f64> = sums.iter().map(|(_, q)| q / count).collect();
-    let others = FLOOR * mean(&variances);
-    let precision = variances.chunks(inner).zip(squares.chunks(inner)).flat_map(|(variances, squares)| {
+    Ok(precisions(&variances, &squares, inner))
+}
+
+/// One over the variance of each number, times [`VALUES`]. Every channel of `inner` numbers is a quantity in a unit of
+/// its own: years next to a fraction, say. A number that hardly changes, next to the others of its channel or to its own
+/// size, counts as if it changed a little.
+fn precisions(variances: &[f64], squares: &[f64], inner: usize) -> Vec<f32> {
+    const FLOOR: f64 = 1e-2;
+    const STILL: f64 = 1e-6;
+    let mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / numbers.len().max(1) as f64;
+    let others = FLOOR * mean(variances);
+    let channels = variances.chunks(inner).zip(squares.chunks(inner));
+    let of_channel = |(variances, squares): (&[f64], &[f64])| -> Vec<f32> {
         let least = (FLOOR * mean(variances)).max(STILL * mean(squares));
         // A channel that is always zero.
-        let least = [least, others, 1.0].into_iter().find(|least| *least > 0.0).unwrap_or(1.0);
-        variances.iter().map(move |v| (f64::from(VALUES) / v.max(least)) as f32)
-    });
-    Ok(precision.collect())
+        let least = [least, others].into_iter().find(|least| *least > 0.0).unwrap_or(1.0);
+        variances.iter().map(|v| (f64::from(VALUES) / v.max(least)) as f32).collect()
+    };
+    channels.flat_map(of_channel).collect()
 }
 
 /// How many samples each task takes per step, relative to their mean: tasks with many samples take more, within limits,
@@ -431,6 +443,7 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evaluate::Agreement;
 
     #[test]
     fn tasks_go_through_their_samples_at_a_like_pace() {
@@ -443,5 +456,42 @@ mod tests {
                 && batch_factors[2] > batch_factors[3],
             "{batch_factors:?}"
         );
+    }
+
+    #[test]
+    fn numbers_count_in_units_of_their_own() {
+        // An income around 20,000 and a fraction around a half.
+        let precision = precisions(&[2.5e7, 0.01], &[4.25e8, 0.26], 1);
+        assert!(
+            (precision[0] * 2.5e7 / VALUES - 1.0).abs() < 1e-4 && (precision[1] * 0.01 / VALUES - 1.0).abs() < 1e-4
+        );
+        // A dead position of a map is measured by its channel, a dead channel by the others, a constant by its size.
+        assert_eq!(precisions(&[1.0, 0.0], &[1.0, 0.0], 2)[1], VALUES / (1e-2 * 0.5));
+        assert_eq!(precisions(&[1.0, 0.0], &[1.0, 0.0], 1)[1], VALUES / (1e-2 * 0.5));
+        assert_eq!(precisions(&[0.0], &[25.0], 1), [VALUES / 25e-6]);
+        assert_eq!(precisions(&[0.0], &[0.0], 1), [VALUES]);
+    }
+
+    fn measured(divergences: &[f64]) -> Option<Measured> {
+        let divergence = divergences.iter().sum::<f64>() / divergences.len() as f64;
+        let outputs = vec![Agreement { percent: 90.0, standard_error: 1.0, divergence }];
+        Some(Measured { mistakes: None, outputs, divergences: divergences.to_vec() })
+    }
+
+    #[test]
+    fn no_task_pays_for_another() {
+        let better = |before: [&[f64]; 2], after: [&[f64]; 2]| {
+            improved(&before.map(measured), &after.map(measured), &[1.0, 1.0], RetrainingTarget::Distill)
+        };
+        let (high, low) = ([0.4, 0.5, 0.6, 0.5], [0.1, 0.2, 0.3, 0.2]);
+        assert!(better([&high, &high], [&low, &low]));
+        assert!(better([&high, &low], [&high, &low]), "nothing changed");
+        // The second task is worse on every sample, and by more than chance.
+        assert!(!better([&high, &low], [&low, &[0.2, 0.3, 0.41, 0.3]]));
+        // By no more than chance: some samples are better, some worse.
+        assert!(better([&high, &low], [&low, &[0.3, 0.1, 0.4, 0.05]]));
+        // One gains less than the other loses within chance.
+        assert!(!better([&high, &low], [&high, &[0.3, 0.1, 0.45, 0.1]]));
+        assert!(!better([&high, &high], [&low, &[f64::NAN; 4]]));
     }
 }
